@@ -1,7 +1,7 @@
-"""The simulated GPU: a torch device named ``sim`` whose arithmetic is done on the CPU and whose memory is a model.
+"""The simulated GPU: a torch device named ``sim`` that computes on the CPU and whose memory is a model.
 
-Real code runs on it and real numbers come out, while allocated and reserved memory, out-of-memory errors and memory
-snapshots are those of a GPU of a chosen capacity. It needs the standard library and torch only, from Python 3.9 on.
+Real code runs on it and produces real numbers, while allocated and reserved memory, out-of-memory errors and memory
+snapshots are those of a GPU with a chosen capacity. It needs only the standard library and torch, from Python 3.9 on.
 """
 
 from __future__ import annotations
@@ -13,22 +13,23 @@ if TYPE_CHECKING:
 
 
 def simulate(*capacities: int | str, settings: str | None = None, others: int = 0, as_cuda: bool = False) -> None:
-    """Give torch the devices ``sim:0``, ``sim:1`` and so on, for the rest of the process.
+    """Add the devices ``sim:0``, ``sim:1`` and so on to torch for the rest of the process.
 
-    Called again, it puts other GPUs in their place. What this process starts or forks shares them where it simulates
-    GPUs of the same memory: what one process holds, another cannot have.
+    Another call replaces them with other GPUs. Processes that this one starts or forks share the GPUs if they simulate
+    GPUs with the same memory: what one process holds, another cannot allocate.
 
     Args:
-        capacities: memory of each GPU, bytes; or the name of a GPU to simulate, such as "h100".
-        settings: of the allocator, as ``PYTORCH_CUDA_ALLOC_CONF`` takes them; those of the environment unless given.
+        capacities: memory of each GPU in bytes, or the name of a GPU to simulate, such as "h100".
+        settings: of the allocator, in the format of ``PYTORCH_CUDA_ALLOC_CONF``; by default those of the environment.
         others: bytes that other processes hold on the first GPU.
-        as_cuda: whether they answer for CUDA: to ``torch.cuda``, and wherever a device is called "cuda".
+        as_cuda: whether they stand in for CUDA, in ``torch.cuda`` and wherever a device is called "cuda".
 
     Raises:
-        TypeError: one sentence, when no capacity is given, or one is not a whole number.
-        ValueError: one sentence, when a capacity is not between 1 byte and 2**50 bytes, ``others`` is negative, a
-            setting is none of torch's, a name is not known, or a GPU that would be replaced still holds memory.
-        RuntimeError: one sentence, when this torch cannot be given a device from Python, or a real GPU answers as CUDA.
+        TypeError: in one sentence, if no capacity is given or one is not a whole number.
+        ValueError: in one sentence, if a capacity is not between 1 byte and 2**50 bytes, ``others`` is negative, torch
+            does not know a setting, a name is unknown, or a GPU to be replaced still holds memory.
+        RuntimeError: in one sentence, if this torch cannot be given a device from Python, or a real GPU is in use as
+            CUDA.
     """
     from gpudash.memory.allocator.settings import AllocatorSettings, allocator_text
     from gpudash.simulator.device.backend import register
@@ -60,7 +61,7 @@ def simulate(*capacities: int | str, settings: str | None = None, others: int = 
 
 
 def _wanted(capacity: object, *, named: bool = True) -> int | KnownGpu:
-    """A capacity in bytes, or with ``named`` the GPU that is meant by a name."""
+    """A capacity in bytes, or with ``named`` the GPU of that name."""
     from gpudash.devices.known_gpus import find, nearest
 
     if named and isinstance(capacity, str):

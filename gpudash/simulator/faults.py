@@ -1,7 +1,7 @@
-"""Whose fault an error is: torch's refusal of what the code asks, as it would be on a GPU, or a fault of the simulator.
+"""Decides whether an error comes from the user's code, as it would on a GPU, or from the simulator.
 
-Most errors that go through the simulator are torch's, of sizes that do not match for instance, or are raised here in
-torch's words. All others are faults of the simulator, and are reported as such.
+Most errors that pass through the simulator are torch's, such as mismatched sizes, or are raised here with torch's
+message. All others are faults of the simulator, and are reported as such.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ HELD_WRITES = str(Path(PACKAGE) / "agent" / "predicting" / "held_writes.py")
 TORCH = str(Path(torch.__file__).parent)
 STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 LIBRARIES = ("site-packages", "dist-packages")
-"""Folders of other people's code, wherever they are."""
+"""Folders with installed libraries, wherever they are."""
 
 CHECKPOINT = str(Path(TORCH) / "utils" / "checkpoint.py")
-"""Raises in the midst of an operation, from a hook of what it saves, when enough has been computed again."""
+"""Raises during an operation, from a hook for its saved tensors, when enough has been recomputed."""
 
 CANNOT_SIMULATE = (
     "gpudash cannot simulate {name} with these arguments ({reason}), which is no fault of the code. Run that part with "
@@ -35,17 +35,17 @@ CANNOT_SIMULATE = (
 )
 
 TORCHS = "_sim_torchs"
-"""Attribute of an error that torch raises too, given the same arguments."""
+"""Attribute of an error that torch itself raises too for the same arguments."""
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class SimulatorError(RuntimeError):
-    """The simulator failed at something that torch takes.
+    """The simulator failed on something that torch accepts.
 
     Args:
         name: of the operation.
-        cause: what was raised.
+        cause: the original exception.
     """
 
     def __init__(self, name: str, cause: BaseException) -> None:
@@ -54,26 +54,26 @@ class SimulatorError(RuntimeError):
 
 
 class UnsupportedError(NotImplementedError):
-    """What a simulated GPU has not, in a sentence."""
+    """A sentence on what a simulated GPU does not support."""
 
 
 _RAISES = dis.opmap["RAISE_VARARGS"]
 _MISMATCHED = re.compile(r"\w+::\w+\(\) (Expected a value of type|expected at most|is missing value)")
-"""What torch says of a call that its schema does not allow: code cannot make one that comes as far as a kernel."""
+"""torch's errors for a call that does not match its schema, with which code cannot reach a kernel."""
 
 _handing_on: set[CodeType] = set()
 
 
 def hands_on(function: _Function) -> _Function:
-    """Say that ``function`` hands a call on to torch or to the program: what that raises is no fault of its own."""
+    """Mark ``function`` as passing a call on to torch or the program, whose errors are not its own."""
     _handing_on.add(function.__code__)
     return function
 
 
 def is_fault(error: BaseException) -> bool:
-    """Whether ``error`` comes from the simulator itself, by the code it went through last.
+    """Whether ``error`` comes from the simulator itself, judging by the code that raised it.
 
-    What the simulator raises on purpose, after torch or in its own words, is none.
+    Errors that the simulator raises on purpose, with torch's or its own message, do not count.
     """
     if isinstance(error, SimulatorError):
         return True
@@ -82,7 +82,7 @@ def is_fault(error: BaseException) -> bool:
     steps = list(_steps(error.__traceback__))
     for depth, (code, place) in enumerate(reversed(steps)):
         if code.co_filename == HELD_WRITES:
-            continue  # it opens files as Python's own functions do
+            continue  # it opens files on behalf of its callers, like Python's functions
         if code.co_filename.startswith(PACKAGE):
             return _is_fault_of(error, code, place, is_innermost=not depth)
         if not _is_between(code.co_filename):
@@ -91,7 +91,7 @@ def is_fault(error: BaseException) -> bool:
 
 
 def _is_between(file: str) -> bool:
-    """Whether a file is torch's or Python's own, which raise on behalf of who calls them."""
+    """Whether a file belongs to torch or Python, which raise on behalf of their callers."""
     if file == CHECKPOINT:
         return False
     if file.startswith((TORCH, "<")):
@@ -115,12 +115,12 @@ def _steps(trace: TracebackType | None) -> Iterator[tuple[CodeType, int]]:
 def simulator_error(
     error: Exception, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> SimulatorError | None:
-    """What is raised in place of an error of the kernel of ``name``; ``None`` where that is as it should be.
+    """The exception to raise in place of an error in the kernel of ``name``; ``None`` if the error is legitimate.
 
     Args:
-        error: what the kernel has raised.
-        name: of the operation, as ``aten::add.Tensor``; "" where the kernel serves any.
-        args, kwargs: what it was given; an operation, if the kernel serves any, comes first.
+        error: raised by the kernel.
+        name: of the operation, such as ``aten::add.Tensor``; "" if the kernel serves any.
+        args, kwargs: the kernel's arguments; if it serves any operation, that comes first.
     """
     if isinstance(error, SimulatorError) or not is_fault(error):
         return None
@@ -129,17 +129,17 @@ def simulator_error(
         setattr(error, TORCHS, True)
         return None
     made = SimulatorError(operation.name() if operation is not None else name, error)
-    emit(str(made))  # also where the program goes on without the call
+    emit(str(made))  # even if the program continues without the call
     return made
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says first, without a full stop."""
+    """The first line of an error's message, without a full stop."""
     return next((line.strip().rstrip(".") for line in str(error).splitlines() if line.strip()), "")
 
 
 def reason(error: BaseException) -> str:
-    """An error by its kind and what it says first."""
+    """The type of an error and the first line of its message."""
     said = first_line(error)
     if said:
         return f"{type(error).__name__}: {said}"
@@ -153,13 +153,13 @@ def _operation(name: str, args: Sequence[Any]) -> Any:
         return None
     packet, _, variant = name.partition(".")
     namespace, _, short = packet.partition("::")
-    if namespace == "c10d":  # torch would talk to other processes to find out
+    if namespace == "c10d":  # torch would communicate with other processes to find out
         return None
     return getattr(getattr(getattr(torch.ops, namespace), short), variant or "default", None)
 
 
 def _takes(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether torch itself takes these arguments, by their sizes."""
+    """Whether torch itself accepts these arguments, judging by their sizes."""
 
     def sized(tensor: torch.Tensor) -> torch.Tensor:
         return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
@@ -170,7 +170,7 @@ def _takes(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bo
         inner, named = tree_map_only(torch.device, lambda _device: meta, given)
         operation(*inner, **named)
     except NotImplementedError:
-        return True  # torch does not say
-    except Exception:  # whatever it refuses them by
+        return True  # torch cannot tell
+    except Exception:  # it may refuse them in any way
         return False
     return True

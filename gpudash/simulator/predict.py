@@ -17,26 +17,26 @@ if TYPE_CHECKING:
     from typing import Self
 
 LONGEST_LINE = 1000
-"""Characters of a line that a program printed, in a sentence."""
+"""The most characters of a line of the program's output in a sentence."""
 
 
 class PredictionError(RuntimeError):
-    """There is no prediction, for the reason that the message gives."""
+    """There is no prediction; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class PredictedProgram:
-    """What a program would take of a GPU; of several, of the one with least to spare. Sizes in bytes.
+    """The memory a program would need on a GPU; with several, on the one with the least to spare. Sizes in bytes.
 
     Attributes:
-        fits: whether it fits what is free; ``None`` within the margin, or where that is not known.
-        needed_bytes: at the peak, the context included.
-        peak_allocated_bytes: what tensors hold.
-        peak_reserved_bytes: what PyTorch reserves for them.
-        by_category: what is allocated at the peak, for weights, gradients and so on.
+        fits: whether it fits into free memory; ``None`` within the margin, or if unknown.
+        needed_bytes: at the peak, including the context.
+        peak_allocated_bytes: allocated for tensors.
+        peak_reserved_bytes: reserved by PyTorch for them.
+        by_category: allocated at the peak, for weights, gradients and so on.
         by_line: the lines that hold most of it.
-        assumptions: what was taken for granted, each after its line.
-        document: all that ``gpudash estimate --json`` prints, see the guide.
+        assumptions: what the prediction assumes, each after its line.
+        document: everything that ``gpudash estimate --json`` prints, see the guide.
     """
 
     fits: bool | None
@@ -50,7 +50,7 @@ class PredictedProgram:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self:
-        """What a document says."""
+        """Parse a document."""
         return cls(**{one.name: document[one.name] for one in fields(cls) if one.name != "document"}, document=document)
 
 
@@ -61,40 +61,41 @@ def predict_program(
     time_limit_s: float = 60.0,
     folder: Path | str | None = None,
 ) -> PredictedProgram:
-    """Run a program as it is without a GPU and nothing computed, until it is known what it asks of one.
+    """Run an unmodified program without a GPU and without computing, until its memory requests are known.
 
-    What the program writes is held back; what it prints goes nowhere.
+    The program cannot write files, and its output is discarded.
 
     Args:
         command: program and arguments, such as ``"python", "train.py", "--epochs", "3"``.
-        gpu: memory ("24GiB") or name ("h100") of the GPU; several for a program with ranks. Left out: this computer's.
-        steps: of its optimizer that are followed.
-        time_limit_s: processor time that it may take, in seconds.
-        folder: to run it in; the present one unless given.
+        gpu: memory ("24GiB") or name ("h100") of the GPU; several for a program with ranks. By default this
+            computer's.
+        steps: how many optimizer steps are followed.
+        time_limit_s: limit of its processor time, in seconds.
+        folder: the folder to run it in; by default the current one.
 
     Raises:
-        PredictionError: when there is no prediction.
+        PredictionError: there is no prediction.
     """
     arguments = [*simulated(gpu), "--steps", str(steps), "--time-limit", str(time_limit_s), "--json", "--", *command]
     return PredictedProgram.of(ask(arguments, folder))
 
 
 def simulated(gpu: str | Sequence[str]) -> list[str]:
-    """The flags that name one GPU or several; none for this computer's."""
+    """The flags that name one or several GPUs; none for this computer's."""
     gpus = [gpu] if isinstance(gpu, str) else gpu
     return [word for one in gpus if one for word in ("--simulate", one)]
 
 
 def ask(arguments: Sequence[str], folder: Path | str | None = None, modules: Sequence[str] = ()) -> Mapping[str, Any]:
-    """What ``gpudash estimate`` with these arguments prints as JSON.
+    """Run ``gpudash estimate`` with these arguments, and parse its JSON output.
 
     Args:
         arguments: of the command line.
-        folder: to run it in; the present one unless given.
-        modules: folders in which modules are looked for first.
+        folder: the folder to run it in; by default the current one.
+        modules: folders that are searched for modules first.
 
     Raises:
-        PredictionError: when there is no prediction.
+        PredictionError: there is no prediction.
     """
     environment = dict(os.environ)
     if modules:
@@ -123,9 +124,9 @@ def failure_text(error: Mapping[str, str], printed: str) -> str:
     """Why there is no prediction, and what to do.
 
     Args:
-        error: as ``--json`` has it.
-        printed: on standard error, where the output of a program stands and, behind it, what gpudash said. Nobody is
-            shown it here, so its last line is a part of the text where the reason is said to stand in it.
+        error: in the format of ``--json``.
+        printed: the standard error, which has the program's output and then gpudash's. It is not shown elsewhere, so
+            its last line is included if the reason refers to it.
     """
     remedy = error["remedy"]
     lines = [line.strip() for line in printed.splitlines() if not line.startswith(error["message"])]

@@ -1,1 +1,1 @@
-"""Running tensors: the only package that imports torch, and only when asked to."""
+"""Runs work on tensors: the only package that imports torch, and only when needed."""

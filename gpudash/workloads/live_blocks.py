@@ -1,4 +1,4 @@
-"""What a GPU holds: of a simulated one by the tags of its blocks, of CUDA's by torch's own record of its allocator."""
+"""What a GPU holds: for a simulated one by the tags of its blocks, for CUDA by torch's own allocation history."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ from gpudash.simulator.operations.operations import TORCH_VERSION
 from gpudash.telemetry.explanation import BlockMap, Evidence, site_name
 
 MOST_REPLAYED = 2_000_000
-"""Events of a run that are kept for a replay, 16 bytes each; a longer run is not replayed."""
+"""How many events of a run are kept for a replay, 16 bytes each; a longer run is not replayed."""
 
 OF_PHASES = {FORWARD: ACTIVATIONS, "": OTHER_TENSORS}
-"""What a block is for that belongs to nothing known, by the phase it was allocated in; else it is temporary."""
+"""Category of a block that belongs to nothing known, by the phase of its allocation; other phases are temporary."""
 
 
 class SimulatedBlocks:
-    """Follows the simulated cards of this process; a `Collector`.
+    """Tracks the simulated cards of this process; a `Collector`.
 
     Args:
-        index: of the card that the run is on.
+        index: of the run's card.
         clock: session time in seconds.
 
     Attributes:
-        refused: as of `Collector`.
+        refused: as in `Collector`.
     """
 
     def __init__(self, backend: Backend, index: int, clock: Callable[[], float]) -> None:
@@ -114,7 +114,7 @@ class SimulatedBlocks:
         ]
 
     def trace(self) -> Trace | None:
-        # Up to the refusal, and then the refused request itself as the last event.
+        # The events up to the refusal, with the refused request itself as the last one.
         whole, (events, size) = self._trace, self._refused_at
         if whole is None or self.refused is None or self.refused.device != f"sim:{self._card.index}":
             return None
@@ -126,8 +126,8 @@ class SimulatedBlocks:
         return self._card.settings
 
     def _full(self, card: SimulatedGpu, refused: AllocationRefused) -> None:
-        # Called in the midst of an allocation: whatever fails here must not hide the error that is on its way.
-        with suppress(Exception):  # the out-of-memory itself must get through to the code that asked
+        # Called during an allocation: a failure here must not hide the error being raised.
+        with suppress(Exception):  # the out-of-memory error must reach the code that allocated
             self.refused = self._state(card, refused)
         if self._trace is not None:
             self._refused_at = len(self._trace.events), refused.size
@@ -140,11 +140,11 @@ class SimulatedBlocks:
             trace.sizes.append(size)
             block = self._blocks[address] = len(trace.sizes)
             trace.events.append(block)
-            # Too long for a replay: from here on nothing is kept.
+            # Too long for a replay: nothing is kept from here on.
             if len(trace.events) >= MOST_REPLAYED:
                 self._trace = None
         elif action == "free_completed":
-            # A block from before `start` is not known, and its end means nothing here.
+            # A block from before `start` is unknown, so its free is ignored.
             block = self._blocks.pop(address, 0)
             if block:
                 trace.events.append(-block)
@@ -226,7 +226,7 @@ class SimulatedBlocks:
 
 
 def _category(card: SimulatedGpu, known: Mapping[tuple[int, int], str], block: BlockView, tag: Tag | None) -> str:
-    # What is known of an address comes first: parameters and state live on beyond the phase that made them.
+    # What is known about an address comes first: parameters and state outlive the phase that created them.
     category = known.get((card.index, block.address)) or card.label_of(block.address)
     if category:
         return category
@@ -236,7 +236,7 @@ def _category(card: SimulatedGpu, known: Mapping[tuple[int, int], str], block: B
 
 
 class _Lines:
-    """Lines of stacks, each looked up once; code is known by its identity, since hashing it reads all of it."""
+    """Lines of stacks, each resolved once. Code is identified by identity, since hashing it reads all of it."""
 
     def __init__(self) -> None:
         self._frames: dict[tuple[int, int], tuple[Any, Frame, bool]] = {}
@@ -247,7 +247,7 @@ class _Lines:
         return tuple((id(code), place) for code, place in tag.stack)
 
     def stack(self, tag: Tag) -> tuple[Frame, ...]:
-        """The stack from the innermost line that is neither the simulator's nor of this module."""
+        """The stack from the innermost line that belongs neither to the simulator nor to this module."""
         key = self.key(tag)
         found = self._stacks.get(key)
         if found is None:
@@ -259,7 +259,7 @@ class _Lines:
         return found
 
     def site(self, tag: Tag) -> Frame | None:
-        """The innermost line of the program; ``None`` where there is none."""
+        """The innermost line of the program; ``None`` if there is none."""
         found = None
         for code, place in tag.stack:
             _code, frame, library = self._frame(code, place)
@@ -274,13 +274,13 @@ class _Lines:
         found = self._frames.get(key)
         if found is None:
             frame = Frame(code.co_filename, line_of(code, place), code.co_name)
-            # The code is kept with it, so that its identity is not given to another.
+            # The code is kept as well, so that its id is not reused.
             found = self._frames[key] = code, frame, is_library(frame)
         return found
 
 
 def is_simulator(file: str) -> bool:
-    """Whether a file is the simulated GPU's own code."""
+    """Whether a file is part of the simulated GPU."""
     return "/gpudash/simulator/" in file.replace("\\", "/")
 
 
@@ -297,29 +297,29 @@ def _events(card: SimulatedGpu) -> int:
 
 
 MOST_EVENTS = 100_000
-"""Events that torch keeps: about 2 µs and a few hundred bytes of host memory each, with Python's stacks only."""
+"""How many events torch keeps: each takes 2 µs and a few hundred bytes of host memory with Python stacks only."""
 
 MOST_STEPS = 10_000
-"""Beginnings of steps that are kept, so that a block's step can be told by its time."""
+"""How many step starts are kept, from which a block's step is found by its time."""
 
 OBSERVER = "_cuda_attach_out_of_memory_observer"
-"""torch's function that calls back when its allocator gives up; there is no public one."""
+"""torch's function that registers a callback for out-of-memory errors; there is no public one."""
 
 _attached: list[CudaBlocks | None] = [None]
-"""Whom torch's observer tells."""
+"""The object that torch's observer reports to."""
 
 _observing: list[Callable[..., None]] = []
-"""The observer, once torch has it: it is attached only once, since torch has no way to take it back."""
+"""The observer once it is registered with torch: only once, because torch cannot unregister it."""
 
 
 def can_record() -> bool:
-    """Whether this torch keeps a history of its CUDA allocator; a CPU build does not."""
+    """Whether this torch records a history of its CUDA allocator; a CPU build does not."""
     needed = (OBSERVER, "_cuda_record_memory_history")
     return all(hasattr(torch._C, name) for name in needed)  # noqa: SLF001 - torch has no public names for them
 
 
 class CudaBlocks:
-    """Follows one CUDA device; a `Collector`. Keeps torch's allocation history while it does."""
+    """Tracks one CUDA device; a `Collector`. torch records its allocation history meanwhile."""
 
     def __init__(self, index: int, clock: Callable[[], float]) -> None:
         self.refused: MemoryState | None = None
@@ -330,7 +330,7 @@ class CudaBlocks:
         self._thread = 0
         self._step = 0
         self._steps: deque[tuple[int, int]] = deque(maxlen=MOST_STEPS)
-        # Only its knowledge of modules and optimizers is wanted: there are no simulated cards to tag.
+        # Only its knowledge of modules and optimizers is needed: there are no simulated cards to tag.
         self._tracker = Tracker(SimpleNamespace(cards=[], on_copied_in=[]))  # type: ignore[arg-type]
 
     @property
@@ -340,7 +340,7 @@ class CudaBlocks:
     @step.setter
     def step(self, step: int) -> None:
         self._step = step
-        # torch's history has times in µs since 1970: by these a block's step is found.
+        # Times in torch's history are µs since 1970: they determine a block's step.
         self._steps.append((time.time_ns() // 1000, step))
 
     def start(self) -> None:
@@ -348,11 +348,11 @@ class CudaBlocks:
         self._thread = threading.get_ident()
         self._tracker.start()
         _record("all", stacks="python", max_entries=MOST_EVENTS)
-        # Once for the process: torch has no way to take it back.
+        # Once per process: torch cannot unregister it.
         if _full not in _observing:
             getattr(torch._C, OBSERVER)(_full)  # noqa: SLF001 - see there
             _observing.append(_full)
-        # After recording has begun: an observer without a history would find nothing.
+        # After recording has started: an observer without a history would find nothing.
         _attached[0] = self
 
     def stop(self) -> None:
@@ -373,27 +373,27 @@ class CudaBlocks:
         return groups
 
     def trace(self) -> None:
-        """None: torch's history begins in the midst of things once it is full."""
+        """``None``: torch's history starts in the middle of the run once it is full."""
 
     def settings(self) -> None:
-        """None: nothing is replayed, so they are not asked for."""
+        """``None``: nothing is replayed, so they are not needed."""
 
     def full(self, size: int, total_or_allowed: int, free: int) -> None:
-        """Keep what there is: torch could not allocate ``size`` bytes."""
-        # As torch rounds a request to a segment (c10/cuda/CUDACachingAllocator.cpp).
+        """Keep the current state: torch could not allocate ``size`` bytes."""
+        # Like torch when it rounds a request to a segment (c10/cuda/CUDACachingAllocator.cpp).
         settings = AllocatorSettings.parse(allocator_text())  # what torch has accepted
         segment = segment_size(Rounding(settings).rounded(size), settings)
         request = RefusedRequest(size, segment, self._step, stage=self.stage, stack=self._asking())
         self.refused = self._state(request, total_or_allowed, free)
 
     def _asking(self) -> tuple[Frame, ...]:
-        """The lines above torch's call of the observer.
+        """The stack above torch's call of the observer.
 
-        A backward pass allocates on a thread of torch's own, where Python runs next to nothing: the run's thread, which
-        waits for it, tells what it is for.
+        A backward pass allocates in a thread of torch's, which runs little Python: the stack of the run's thread,
+        which waits for it, shows the reason.
         """
-        asking: Any = sys._getframe()  # noqa: SLF001 - in the midst of torch's call
-        # Above the observer's own frame: what is below it is ours.
+        asking: Any = sys._getframe()  # noqa: SLF001 - called from within torch
+        # Above the observer's own frame: what is below it is gpudash's.
         while asking is not None and asking.f_code is not _full.__code__:
             asking = asking.f_back
         frames = () if asking is None else _frames(asking.f_back)
@@ -408,7 +408,7 @@ class CudaBlocks:
         known = Known(
             capacity=capacity,
             device_free=free,
-            # torch passes the process's limit in place of the card's size where one is set.
+            # torch passes the process's limit instead of the card's size if one is set.
             allowed=total_or_allowed if total_or_allowed < capacity else None,
             categories=self._categories(),
             steps=tuple(self._steps),
@@ -432,7 +432,7 @@ def _record(enabled: Literal["all"] | None, **options: Any) -> None:
 
 
 def _full(device: int, size: int, total_or_allowed: int, free: int) -> None:
-    """torch's observer: called in the midst of the refused call, whose own error must get through."""
+    """torch's observer: called within the failing call, whose own error must be raised."""
     following = _attached[0]
     if following is not None and device == following._index:  # noqa: SLF001 - of this module
         with suppress(Exception):

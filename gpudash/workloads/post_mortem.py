@@ -1,4 +1,4 @@
-"""Keeping, for a run's sake, who allocated what: so that a full memory can be explained, and growth be told early."""
+"""Records during a run which code allocated what, so that out-of-memory can be explained and growth detected early."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     import torch
 
 CHECK_PERIOD_S = 0.1
-"""Shortest time between two looks for lines that grow."""
+"""Shortest time in seconds between two searches for lines that grow."""
 
 CHECK_SHARE = 0.02
-"""Part of a run's time that those looks may take."""
+"""Fraction of a run's time that those searches may take."""
 
 
 class Collector(Protocol):
@@ -33,7 +33,7 @@ class Collector(Protocol):
 
     Attributes:
         step, stage: of the run, set from outside.
-        refused: the state at the newest out-of-memory, ``None`` without one.
+        refused: the state at the latest out-of-memory; ``None`` if there was none.
     """
 
     step: int
@@ -41,35 +41,35 @@ class Collector(Protocol):
     refused: MemoryState | None
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Start recording."""
 
     def stop(self) -> None:
-        """End `start`; what was found stays."""
+        """Stop recording; what was found stays."""
 
     def now(self) -> MemoryState:
-        """The present state."""
+        """The current state."""
 
     def sites(self) -> Sequence[AllocationGroup]:
-        """What is live, each with the line of the program that allocated it and no more of its stack."""
+        """What is live, each with the program's line that allocated it, without the rest of the stack."""
 
     def trace(self) -> Trace | None:
-        """What had been asked of the device, up to and with what was refused; ``None`` when that is not known."""
+        """The requests to the device, up to and including the refused one; ``None`` if unknown."""
 
     def settings(self) -> AllocatorSettings | None:
-        """Of the device's allocator; ``None`` for torch's own."""
+        """The settings of the device's allocator; ``None`` for torch's own."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a run's memory is followed for.
+    """What a run's memory is recorded for.
 
     Attributes:
-        surroundings: what else holds memory of the device now; asked where the collector cannot know.
-        on_growth: given the lines that grow, when they are first found to.
-        on_explained: given an explanation that was asked for while the run goes on.
-        is_requested: whether one is; asking takes the wish back.
-        replays: whether an out-of-memory is replayed to see what would have let the run go on; in vain where it fills
-            the memory by design.
+        surroundings: returns what else holds memory of the device now; called if the collector cannot know.
+        on_growth: called with the growing lines when they are first detected.
+        on_explained: called with an explanation that was requested during the run.
+        is_requested: whether one is requested; the call resets the request.
+        replays: whether an out-of-memory is replayed to find what would have let the run continue; pointless if it
+            fills the memory on purpose.
     """
 
     surroundings: Callable[[], Surroundings] | None = None
@@ -80,11 +80,11 @@ class Wanted:
 
 
 class PostMortem:
-    """Follows one run on a GPU, simulated or not. Used by the worker's thread only.
+    """Records one run on a GPU, simulated or not. Used by the worker's thread only.
 
     Attributes:
-        step: number of the present step; setting it is the moment between two steps, at which growth is looked for.
-        stage: name of what the run is doing.
+        step: number of the current step; setting it marks the moment between two steps, when growth is checked.
+        stage: name of the run's current activity.
     """
 
     def __init__(self, collector: Collector, clock: Callable[[], float], wanted: Wanted) -> None:
@@ -104,11 +104,11 @@ class PostMortem:
         now = time.perf_counter()
         if now >= self._next_check_s:
             self._check_growth()
-            # The time that a look takes decides how soon the next may come: `CHECK_SHARE` of the run at most.
+            # The duration of a check determines the time until the next: at most `CHECK_SHARE` of the run.
             ended = time.perf_counter()
             self._next_check_s = ended + max(CHECK_PERIOD_S, (ended - now) / CHECK_SHARE)
         wanted = self._wanted
-        # Behind the first step: before it little is there that a step keeps.
+        # After the first step: before that, a step has kept little.
         if step > 1 and wanted.is_requested is not None and wanted.on_explained is not None and wanted.is_requested():
             wanted.on_explained(self._explained(self._collector.now()))
 
@@ -122,7 +122,7 @@ class PostMortem:
 
     @contextmanager
     def following(self) -> Iterator[PostMortem]:
-        """Follow what is allocated in the block."""
+        """Record allocations in the block."""
         self._collector.start()
         try:
             yield self
@@ -130,7 +130,7 @@ class PostMortem:
             self._collector.stop()
 
     def explanation(self) -> Explanation | None:
-        """Why memory ran out; ``None`` when it did not."""
+        """Why memory ran out; ``None`` if it did not."""
         state = self._collector.refused
         if state is None:
             return None
@@ -140,7 +140,7 @@ class PostMortem:
         return found.with_remedies(replay_remedies(trace, found, self._collector.settings()))
 
     def _explained(self, state: MemoryState) -> Explanation:
-        # A simulated card knows what else is on it; of CUDA only the driver does.
+        # A simulated card knows what else is on it; with CUDA only the driver does.
         if state.context_bytes is None and self._wanted.surroundings is not None:
             around = self._wanted.surroundings()
             state = replace(state, processes=around.processes, context_bytes=around.context_bytes)
@@ -156,7 +156,7 @@ class PostMortem:
 
 
 def explained(ending: Event, post_mortem: PostMortem | None) -> Event:
-    """``ending`` with the reason why memory ran out, if it did and that is known."""
+    """``ending`` with the reason why memory ran out, if it did and the reason is known."""
     if post_mortem is None or not isinstance(ending, RunEnd) or ending.status != "out_of_memory":
         return ending
     if ending.error not in ("cuda", "sim"):
@@ -165,7 +165,7 @@ def explained(ending: Event, post_mortem: PostMortem | None) -> Event:
 
 
 def collector_for(device: torch.device, clock: Callable[[], float]) -> Collector | None:
-    """What can follow ``device``; ``None`` for the CPU, and for CUDA where this torch keeps no history."""
+    """The collector for ``device``; ``None`` for the CPU, and for CUDA if this torch records no history."""
     if device.type == "sim":
         from gpudash.workloads.live_blocks import SimulatedBlocks
         from gpudash.workloads.running.sim_backend import in_use

@@ -1,8 +1,8 @@
-"""torch.profiler around the next steps of a run, on the run's own thread; the findings become one note.
+"""Runs torch.profiler around the next steps of a run, in the run's own thread, and summarises them in one note.
 
-The note is small enough to live in a recording: a table of operators, and a picture of the time. torch's own trace is
-written beside the recording, for Perfetto or chrome://tracing, whole or not at all. torch's own recorder of stacks
-follows every thread of the process, the window's too; `CallFrames` follows its own alone.
+The note is small enough for a recording: a table of operators, and a picture of the time. torch's own trace is written
+beside the recording, for Perfetto or chrome://tracing, completely or not at all. torch's own stack recorder follows
+every thread of the process, including the window's; `CallFrames` follows only its own.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ logger = logging.getLogger(__name__)
 
 
 PLAIN_STEPS = 3
-"""Steps without the profiler whose median is what the profiled ones are held against."""
+"""How many steps without the profiler give the median for comparison."""
 
 LONGEST_S = 10.0
-"""A profile ends after the operation during which so much time has passed: its memory and its reading grow with it."""
+"""A profile ends after the operation that exceeds these seconds: its memory and reading time grow with it."""
 
 MOST_CALLS = 150_000
 """Calls and returns of Python functions after which a profile ends too."""
@@ -50,12 +50,13 @@ MOST_CALLS = 150_000
 
 @dataclass(frozen=True, slots=True)
 class ProfileRequest:
-    """The next steps of a run are to be profiled.
+    """A request to profile the next steps of a run.
 
     Attributes:
         steps: how many.
-        stem: path of the trace without ``-step-N.trace.json.gz``; "" writes none.
-        from_start: begin with the first step, not after the step that is on: where there is one step only.
+        stem: path of the trace without ``-step-N.trace.json.gz``; "" for no trace.
+        from_start: whether to start with the first step rather than after the current one, for runs with a single
+            step.
     """
 
     steps: int
@@ -64,18 +65,19 @@ class ProfileRequest:
 
 
 class Profiling:
-    """One profile, from the wish to the note. Used by the run's thread only.
+    """One profile, from the request to the note. Used by the run's thread only.
 
     Args:
         request: what to profile.
         device: where the run computes.
-        note: tells a fact in words, with its details.
-        annotate: given what opens a stage's span in the profile while that is on, and ``None`` when it ends.
-        plain: seconds of steps before, without the profiler.
+        note: reports a fact as text with details.
+        annotate: called with the function that opens a stage's span while the profiler is on, and with ``None`` at its
+            end.
+        plain: seconds of earlier steps, without the profiler.
 
     Attributes:
-        done: whether everything has been told.
-        on: whether torch's profiler is recording now.
+        done: whether everything has been reported.
+        on: whether torch's profiler is recording.
     """
 
     def __init__(
@@ -103,12 +105,12 @@ class Profiling:
         self._ends_s = 0.0
 
     def step_ended(self, step: int, seconds: float, *, last: bool = False) -> None:
-        """The run has ended ``step``, which took ``seconds``; the next begins when this returns.
+        """Handle the end of ``step``, which took ``seconds``; the next starts when this returns.
 
         Args:
-            last: no other step follows.
+            last: whether no other step follows.
         """
-        # The step that just ended is the profiled one; those behind it are again without the profiler.
+        # The step that just ended is the profiled one; later ones run without the profiler again.
         if self.on:
             self._leave_step()
             self._seconds.append(seconds)
@@ -116,7 +118,7 @@ class Profiling:
                 self._read()
             else:
                 self._enter_step(step + 1)
-        # After the profile: some steps without it, where there were too few before.
+        # After the profile: some steps without it, if there were too few before.
         elif self._found is not None:
             self._plain.append(seconds)
         elif not (self.done or last):
@@ -125,30 +127,30 @@ class Profiling:
             self._report()
 
     def begin(self, step: int) -> None:
-        """Start torch's profiler; ``step`` begins when this returns."""
+        """Start torch's profiler; ``step`` starts when this returns."""
         began = time.perf_counter()
         try:
             self._profiler = _started(self._device)
-        except Exception as error:  # whatever is wrong with a profiler, the run goes on
+        except Exception as error:  # the run continues whatever fails in the profiler
             logger.exception("torch's profiler could not be started")
             self._give_up("The steps could not be profiled", error)
             return
         self.on, self._first = True, step
         self._cost_s += time.perf_counter() - began
         self._ends_s = time.perf_counter() + LONGEST_S
-        # After torch's own: what starting it calls is no part of the step.
+        # After torch's own profiler: the calls that start it are not part of the step.
         self._frames.start()
         self._enter_step(step)
 
     def end_if_long(self) -> None:
-        """Called between operations: a profile that has become long ends within its step."""
+        """Called between operations: ends a long profile within its step."""
         if self.on and self._is_long:
             self._leave_step()
             self._read()
 
     def end(self) -> None:
-        """The run has reached its end: tell what there is."""
-        # A step that has not ended is no profile of a step, unless it is all there is.
+        """Handle the end of the run: report what there is."""
+        # An unfinished step is not a profile of a step, unless it is all there is.
         if self.on and self._seconds:
             self._leave_step()
             self._read()
@@ -159,18 +161,18 @@ class Profiling:
             self._report_nothing(f"The run ended before {_count(self._request.steps)} could be profiled.")
 
     def drop(self) -> None:
-        """The run has been stopped or failed: leave the profiler, and throw away what it has."""
+        """Handle a stopped or failed run: leave the profiler and discard its results."""
         self._leave()
         if self._found is not None:
             self._report()
         elif not self.done:
             self._report_nothing("The run ended while steps of it were to be profiled; there is no profile.")
 
-    # Also on the way out after an error: a profiler that stays on would follow every later run.
+    # Also after an error: a profiler left on would follow every later run.
     def _leave(self) -> None:
         if self.on:
             self._leave_step()
-            with suppress(Exception):  # the run's own error is the one worth telling
+            with suppress(Exception):  # the run's own error is the one to report
                 self._stop()
 
     @property
@@ -192,19 +194,19 @@ class Profiling:
 
     def _stop(self) -> None:
         self.on = False
-        # Ours first: stopping torch's calls Python functions too.
+        # `CallFrames` first: stopping torch's profiler calls Python functions too.
         self._frames.stop()
         self._profiler.stop()
 
     def _read(self) -> None:
-        """Stop, and make the note from what was recorded."""
+        """Stop, and create the note from what was recorded."""
         began = time.perf_counter()
         try:
             self._stop()
-            # torch's own zero, by which its events' times count; `CallFrames` has times since 1970.
+            # torch's own origin for its events' times; `CallFrames` has times since 1970.
             origin_ns = self._profiler.profiler.kineto_results.trace_start_ns()
             self._found = operators(self._profiler.events(), self._frames, origin_ns)
-        except Exception as error:  # as above
+        except Exception as error:  # as above, the run continues
             logger.exception("the profile could not be read")
             self._give_up("The profile could not be read", error)
             return
@@ -219,7 +221,7 @@ class Profiling:
         path = trace_name(Path(self._request.stem), self._first)
         try:
             _write_trace(self._profiler, path)
-        except Exception as error:  # a full disk, a folder that may not be written, or a profiler without a trace
+        except Exception as error:  # a full disk, a read-only folder, or a profiler without a trace
             logger.warning("the profile's trace was not written", exc_info=True)
             if isinstance(error, OSError) and error.strerror:
                 text = error.strerror
@@ -252,7 +254,7 @@ class Profiling:
             "device": str(self._device),
             "step_seconds": step_s,
             "plain_step_seconds": plain_s,
-            # Only where it is a slowdown: with noise a profiled step may come out faster.
+            # Only if it is a slowdown: with noise a profiled step may be faster.
             "slowdown": step_s / plain_s if step_s and plain_s and step_s > plain_s else None,
             "cost_seconds": self._cost_s,
             "missing": self._missing(),
@@ -288,13 +290,13 @@ def _started(device: torch.device) -> Any:
     if device.type == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)
     profiler = torch.profiler.profile(activities=activities, record_shapes=True, profile_memory=True)
-    with variable("KINETO_LOG_LEVEL", "99"):  # else its library tells the terminal when it starts and stops
+    with variable("KINETO_LOG_LEVEL", "99"):  # otherwise its library prints when it starts and stops
         profiler.start()
     return profiler
 
 
 def _text(facts: Mapping[str, Any]) -> str:
-    """The profile in a sentence or two."""
+    """The profile in one or two sentences."""
     first, steps = facts["first_step"], facts["steps"]
     if steps <= 1:
         which = f"step {first}"
@@ -333,18 +335,18 @@ def _top(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 LEVEL = 3
-"""Of compression: most of what there is to gain, at a third of the time that the best takes."""
+"""Compression level: most of the possible gain, in a third of the time of the highest."""
 
 
 def _write_trace(profiler: Any, path: Path) -> None:
-    """Write the trace of a `torch.profiler.profile` that has stopped, compressed, to ``path``.
+    """Write the trace of a stopped `torch.profiler.profile`, compressed, to ``path``.
 
     Raises:
-        OSError: when it cannot be written; nothing is left behind.
+        OSError: it cannot be written; nothing is left behind.
         RuntimeError: when the profiler has no trace.
     """
     make_private_folder(path.parent)
-    # Compressed afterwards: the profiler writes plain text, and may fail half way.
+    # Compressed afterwards: the profiler writes plain text, and may fail in the middle.
     with tempfile.TemporaryDirectory(prefix="gpudash-trace-") as folder:
         plain = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(plain))
@@ -357,19 +359,19 @@ def _write_trace(profiler: Any, path: Path) -> None:
 
 
 MOST_ROWS = 40
-"""Operators kept of each ranking: own time on the CPU, own time on the device, own memory."""
+"""The most operators in each ranking: self CPU time, self device time, self memory."""
 
 MOST_FRAMES = 8
-"""Functions kept of a stack, the innermost first."""
+"""The most functions kept of a stack, innermost first."""
 
 MOST_SPANS = 1500
-"""Operators drawn on the timeline: the longest."""
+"""The most operators on the timeline, the longest ones."""
 
 MOST_DEPTH = 5
-"""Operators within operators that the timeline shows."""
+"""The most levels of nested operators that the timeline shows."""
 
 LONGEST_NAME = 120
-"""Characters kept of an operator's name: a kernel's may fill pages."""
+"""The most characters kept of an operator's name: a kernel's may fill pages."""
 
 
 _FIGURES = (
@@ -386,7 +388,7 @@ _FIGURES = (
 
 @dataclass(slots=True)
 class _Tally:
-    """One operator, added up over its calls. Times in µs, as torch has them."""
+    """One operator, summed over its calls. Times in µs, as in torch."""
 
     calls: int = 0
     figures: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_FIGURES, 0.0))
@@ -399,20 +401,20 @@ def operators(events: Sequence[Any], frames: CallFrames, origin_ns: int) -> dict
 
     Args:
         events: torch's `FunctionEvent`; their times are µs since ``origin_ns``.
-        frames: the Python functions that were on meanwhile.
-        origin_ns: Unix time of the events' zero.
+        frames: the Python functions that were running meanwhile.
+        origin_ns: Unix time in ns of the events' origin.
 
     Returns:
-        ``operators``: rows of ``name, calls``, own and total seconds and bytes on CPU and device, ``shapes`` and
-        ``stack`` (the most frequent of each; the user's own functions, else all, innermost first), by own time.
-        ``operators_left_out``: how many are missing. ``timeline``: as `timeline` returns.
+        ``operators``: rows of ``name, calls``, self and total seconds and bytes on CPU and device, ``shapes`` and
+        ``stack`` (the most frequent of each; the user's own functions if any, innermost first), by self time.
+        ``operators_left_out``: how many are missing. ``timeline``: the result of `timeline`.
     """
-    # Ascending, as `CallFrames.at` wants the moments.
+    # Ascending, as `CallFrames.at` requires.
     on_cpu = sorted((event for event in events if _on_cpu(event)), key=lambda event: event.time_range.start)
     moments = (origin_ns + int(event.time_range.start * 1e3) for event in on_cpu)
     tallies: dict[str, _Tally] = {}
     for event, stack in zip(on_cpu, frames.at(moments), strict=True):
-        # Stages and steps are spans of ours, and no operators.
+        # Stages and steps are our own spans, not operators.
         if not event.is_user_annotation:
             _add(tallies.setdefault(event.name, _Tally()), event, stack)
     rows = [_row(name, tally) for name, tally in tallies.items()]
@@ -432,7 +434,7 @@ def _add(tally: _Tally, event: Any, stack: tuple[Frame, ...]) -> None:
         "cpu_self_bytes": event.self_cpu_memory_usage,
         "device_self_bytes": event.self_device_memory_usage,
     }
-    # An operator that calls itself (aten::copy_ in itself) would have its inner time counted twice.
+    # The inner time of an operator that calls itself (aten::copy_ in itself) would count twice.
     if not _within_itself(event):
         own |= {
             "cpu_total_seconds": event.cpu_time_total / 1e6,
@@ -447,7 +449,7 @@ def _add(tally: _Tally, event: Any, stack: tuple[Frame, ...]) -> None:
 
 
 def _within_itself(event: Any) -> bool:
-    """Whether an operator has called itself: the outer call's total holds the inner one's already."""
+    """Whether an operator has called itself: the outer call's total already includes the inner one's."""
     parent = event.cpu_parent
     while parent is not None:
         if parent.name == event.name:
@@ -478,17 +480,17 @@ def _row(name: str, tally: _Tally) -> dict[str, Any]:
 def _ranked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     chosen: dict[int, dict[str, Any]] = {}
     for key in ("cpu_self_seconds", "device_self_seconds", "cpu_self_bytes", "device_self_bytes"):
-        # By magnitude: memory given back is negative, and as telling.
+        # By magnitude: freed memory is negative, and just as relevant.
         for row in sorted(rows, key=lambda row: -abs(row[key]))[:MOST_ROWS]:
             if row[key]:
-                # Without a key of its own a row stands in several rankings: by identity it is kept once.
+                # Rows have no key and may be in several rankings: by identity each is kept once.
                 chosen[id(row)] = row
     by_time = ("device_self_seconds", "cpu_self_seconds")
     return sorted(chosen.values(), key=lambda row: [-row[key] for key in by_time])
 
 
 def stack_lines(stack: Sequence[Frame]) -> list[str]:
-    """Functions as ``file:line function``, innermost first: the user's and the workload's own, else all there are."""
+    """Functions as ``file:line function``, innermost first: the user's and the workload's own, otherwise all."""
     own = [frame for frame in stack if frames.is_own(_line_of(frame))]
     return [_frame_text(frame) for frame in list(reversed(own or list(stack)))[:MOST_FRAMES]]
 
@@ -504,12 +506,12 @@ def _frame_text(frame: Frame) -> str:
 
 
 def timeline(events: Sequence[Any]) -> dict[str, Any]:
-    """When which operator ran, for a picture: the longest `MOST_SPANS`.
+    """When each operator ran, for a picture: the longest `MOST_SPANS`.
 
     Returns:
-        ``lanes`` (threads of the CPU, then the device), ``names``, ``spans`` (``lane, depth, name, start µs,
-        duration µs``, whole numbers; lane and name are places in their lists; by start), ``seconds`` from the first to
-        the last and ``left_out``, how many are not there.
+        ``lanes`` (CPU threads, then the device), ``names``, ``spans`` (``lane, depth, name, start µs, duration µs``,
+        integers; lane and name are indices into their lists; by start), ``seconds`` from the first to the last and
+        ``left_out``, the number of missing operators.
     """
     drawn = [(event, depth) for event in events if (depth := _depth(event)) <= MOST_DEPTH and event.name != "[memory]"]
     if not drawn:
@@ -526,7 +528,7 @@ def timeline(events: Sequence[Any]) -> dict[str, Any]:
             list(lanes).index(_lane(event)),
             depth,
             names.setdefault(event.name[:LONGEST_NAME], len(names)),
-            # Whole microseconds since the first: the note lives in a recording.
+            # Whole microseconds since the first, because the note is stored in a recording.
             round(event.time_range.start - began),
             max(1, round(event.time_range.end - event.time_range.start)),
         ]
@@ -554,7 +556,7 @@ def _lane(event: Any) -> tuple[str, Any]:
 
 
 def _lanes(drawn: Sequence[tuple[Any, int]]) -> Mapping[tuple[str, Any], str]:
-    """The lanes in order, the busiest thread of the CPU first, and what each is called."""
+    """The lanes in order, the busiest CPU thread first, and their names."""
     found = Counter(_lane(event) for event, _depth in drawn)
     threads = [lane for lane, _count in found.most_common() if lane[0] == "CPU"]
     names = {lane: "CPU" if number == 1 else f"CPU thread {number}" for number, lane in enumerate(threads, 1)}
@@ -562,14 +564,14 @@ def _lanes(drawn: Sequence[tuple[Any, int]]) -> Mapping[tuple[str, Any], str]:
 
 
 Frame = tuple[CodeType, int]
-"""A function, and the line in it from which the newest call was made."""
+"""A function, and its line that made the latest call."""
 
 _CALL_OF_C = None
-"""In place of a function's code: a call of something that is not written in Python."""
+"""In place of a function's code: a call of a function not written in Python."""
 
 
 class CallFrames:
-    """Records calls and returns of the thread that starts it, until `stop`."""
+    """Records calls and returns in the thread that starts it, until `stop`."""
 
     def __init__(self) -> None:
         self._times = array("q")
@@ -582,22 +584,22 @@ class CallFrames:
         return len(self._codes)
 
     def start(self) -> None:
-        """Begin to record on this thread, from the functions on that are on now."""
-        # The functions that are on already have no call that could be recorded.
+        """Start recording in this thread, from the functions that are currently running."""
+        # The calls of the running functions are over and cannot be recorded.
         frame: FrameType | None = sys._getframe()  # noqa: SLF001 - there is no public name for it
         while frame is not None:
             self._first.append((frame.f_code, frame.f_lineno))
             frame = frame.f_back
         self._first.reverse()
         self._before = sys.getprofile()
-        # `sys.setprofile` is of this thread alone, unlike torch's own stacks.
+        # `sys.setprofile` applies to this thread only, unlike torch's own stacks.
         sys.setprofile(self._recorder())
 
     def stop(self) -> None:
-        """Record no more; the thread's former profiler is put back."""
+        """Stop recording; the thread's previous profile function is restored."""
         sys.setprofile(self._before)
 
-    # Bound once: this runs at every call and return of Python.
+    # Bound once: this runs at every call and return in Python.
     def _recorder(self) -> Callable[[FrameType, str, Any], None]:
         now, put_time = time.time_ns, self._times.append
         put_code, put_line = self._codes.append, self._lines.append
@@ -620,12 +622,12 @@ class CallFrames:
         return record
 
     def at(self, moments_ns: Iterable[int]) -> Iterator[tuple[Frame, ...]]:
-        """The functions on at each of the ascending moments (Unix time in ns), the innermost last."""
+        """The functions running at each of the ascending moments (Unix time in ns), innermost last."""
         stack = list(self._first)
         found: tuple[Frame, ...] | None = None
         place, count = 0, len(self._codes)
         for moment in moments_ns:
-            # Moments ascend, so that the record is gone through once for all events.
+            # Moments ascend, so the record is traversed once for all events.
             while place < count and self._times[place] <= moment:
                 self._follow(stack, self._codes[place], self._lines[place])
                 place += 1
@@ -640,7 +642,7 @@ class CallFrames:
             if stack:
                 stack.pop()
             return
-        # The caller's line is known only now: a call tells from where it was made.
+        # The caller's line is known only now, from the call that it made.
         if stack:
             stack[-1] = (stack[-1][0], line)
         if isinstance(code, CodeType):

@@ -1,6 +1,4 @@
-"""A run as the plain PyTorch program it amounts to, to be read, copied and changed, in as many lines as are read
-at a glance.
-"""
+"""Generates the plain PyTorch program for a run, to read, copy and change, short enough to grasp at a glance."""
 
 from __future__ import annotations
 
@@ -50,17 +48,17 @@ def code(
     memory_cap: MemoryCap | None = None,
     remark: Sequence[str] = (),
 ) -> str:
-    """A program of at most 60 lines that does with torch alone what ``spec`` does on ``device``; prints its outcome.
+    """A program of at most 60 lines that does with torch alone what ``spec`` does on ``device``; prints the result.
 
     Args:
         spec: the run.
-        device: where; a simulated GPU is first added to torch, which takes gpudash.
-        simulation: the GPUs that are simulated; ``None``: one of the size that is offered.
-        memory_cap: the most that torch may reserve on a GPU.
-        remark: comments that the program begins with.
+        device: the device; a simulated GPU is first added to torch, which needs gpudash.
+        simulation: the simulated GPUs; ``None`` for one of the default size.
+        memory_cap: the most memory that torch may reserve on a GPU.
+        remark: comments at the start of the program.
 
     Raises:
-        ValueError: for a workload that is not built in.
+        ValueError: the workload is not built in.
     """
     writers: dict[type[Spec], Callable[[Any, str], list[str]]] = {
         PipelineSpec: _pipeline,
@@ -76,18 +74,18 @@ def code(
         write = ranks_code
         if spec.is_split:
             write = split_code
-        # Each rank would have to set it for its own device, and the program has one list of lines for all.
+        # Each rank would have to set it for its own device, but the program is the same for all.
         if memory_cap is not None:
             raise ValueError("--memory-cap is not part of the program of several devices; leave it out")
     if write is None:
         raise ValueError(f"the workload {spec.name} cannot be shown as a program; read {spec.run.partition(':')[0]}")
     simulation = simulation or Simulation()
     if isinstance(spec, PressureSpec):
-        # The run ends above a warning level, which a program does not know: it gets a cap in bytes instead.
+        # The run ends above a warning level that a program does not know, so it gets a limit in bytes.
         spec = ending(spec, _most(device, simulation, memory_cap))
     lines = write(spec, device)
     if memory_cap is not None:
-        # Behind the last import: the cap is set before any tensor is made.
+        # After the last import, because the limit is set before any tensor is created.
         begin = 1 + max(number for number, line in enumerate(lines) if line.startswith(("import ", "from ")))
         lines[begin:begin] = ["", *_capped(memory_cap, device)]
     added = []
@@ -97,7 +95,7 @@ def code(
 
 
 def _most(device: str, simulation: Simulation, cap: MemoryCap | None) -> int | None:
-    """Bytes that torch can reserve on a device at most; ``None`` where that is not known here."""
+    """The most bytes that torch can reserve on a device; ``None`` if unknown here."""
     if kind_of(device) != "sim":
         if cap is None:
             return None
@@ -113,7 +111,7 @@ def _most(device: str, simulation: Simulation, cap: MemoryCap | None) -> int | N
 def _simulated(simulation: Simulation) -> list[str]:
     given = [repr(written(card)) for card in simulation.cards or (OFFERED_BYTES,)]
     what = "a GPU's name, or bytes"
-    # Bytes alone need no name in the remark; an empty choice is the offered size, in bytes too.
+    # Sizes in bytes need no name in the remark; an empty choice is the default size, in bytes too.
     if all(isinstance(card, int) for card in simulation.cards):
         what = "bytes"
     if simulation.others:
@@ -176,7 +174,7 @@ def _pipeline(spec: PipelineSpec, device: str) -> list[str]:
 
 
 def _operation(spec: PipelineSpec) -> str:
-    # As `operated` in programs/pipeline.py: a whole-number scalar keeps integer types.
+    # As in `operated` in programs/pipeline.py: an integer scalar keeps integer types.
     scalar = repr(spec.scalar if spec.dtype.startswith(("float", "bfloat")) else int(spec.scalar))
     return {
         "add": f"moved + {scalar}",
@@ -252,17 +250,17 @@ _COMPOUND = re.compile(r"(class|def|for|while|with|if|elif|else|import|from|retu
 
 
 def fitted(lines: list[str], most: int = MOST_LINES) -> list[str]:
-    """``lines`` as at most ``most``: where they are more, without blank ones, then with short statements side by side.
+    """Shorten ``lines`` to at most ``most``: first without blank lines, then with short statements joined.
 
-    Where that does not do either, a body of one line stands behind the line that it belongs to.
+    If that is not enough, bodies of one line follow the line they belong to.
 
     Args:
-        lines: of a program whose statements take a line each.
+        lines: of a program with one statement per line.
     """
     surplus = len(lines) - most
     kept: list[str] = []
-    # Backwards, so that the blank lines nearest to the end are the first to go.
-    for line in reversed(lines):  # the blank lines between the imports and what follows go last
+    # Backwards, so that the blank lines nearest to the end go first.
+    for line in reversed(lines):  # the blank lines around the imports go last
         if surplus > 0 and not line:
             surplus -= 1
         else:
@@ -270,19 +268,19 @@ def fitted(lines: list[str], most: int = MOST_LINES) -> list[str]:
     lines = kept[::-1]
     while len(lines) > most:
         joined = _joined(lines, len(lines) - most)
-        # Nothing left that could stand side by side: bodies go behind what they belong to.
+        # Nothing left to join: move bodies behind the line they belong to.
         if len(joined) == len(lines):
             joined = _folded(lines, len(lines) - most)
         if len(joined) == len(lines):
-            # Neither helps any more: a program that is a little too long is better than one that is wrong.
+            # Neither helps any more: a program that is slightly too long is better than one that is wrong.
             break
         lines = joined
     return lines
 
 
 def _joined(lines: list[str], surplus: int) -> list[str]:
-    """``lines`` with up to ``surplus`` statements put behind the one before, from the end on."""
-    # From the end, as the beginning is what is read.
+    """``lines`` with up to ``surplus`` statements joined to the one before, from the end."""
+    # From the end, because the beginning is what people read.
     kept = [lines[-1]]
     for line in reversed(lines[:-1]):
         below = kept[-1]
@@ -297,10 +295,10 @@ def _joined(lines: list[str], surplus: int) -> list[str]:
 
 
 def _folded(lines: list[str], surplus: int) -> list[str]:
-    """``lines`` with up to ``surplus`` bodies of one statement behind what they belong to, from the end on."""
+    """``lines`` with up to ``surplus`` bodies of one statement behind the line they belong to, from the end."""
     kept = [lines[-1]]
-    # A body is alone where the line below it is no deeper part of the same block.
-    after = 0  # the indentation of what follows the body
+    # A body is a single statement if the line below it does not belong to the same or a deeper block.
+    after = 0  # indentation of the line after the body
     for line in reversed(lines[:-1]):
         below = kept[-1]
         alone = _indent(line) < _indent(below) and after < _indent(below)
@@ -316,7 +314,7 @@ def _folded(lines: list[str], surplus: int) -> list[str]:
 
 def _simple(line: str) -> bool:
     text = line.strip()
-    # A statement over several lines has brackets open at its end.
+    # A statement over several lines has open brackets at its end.
     whole = all(text.count(opening) == text.count(closing) for opening, closing in ("()", "[]", "{}"))
     return bool(text) and whole and "#" not in text and not _COMPOUND.match(text)
 
@@ -380,7 +378,7 @@ def _transfer_code(spec: TransferSpec, device: str) -> list[str]:
 
 
 def _paths(spec: TransferSpec, device: str) -> list[tuple[str, str, str, bool]]:
-    """The ways that can be measured: source, target, the host's memory, and whether beside a computation."""
+    """The paths to measure: source, target, type of host memory, and whether during a computation."""
     ends = {"h2d": ("cpu", device), "d2h": (device, "cpu"), "h2h": ("cpu", "cpu")}
     memories = ["pageable"]
     if device.startswith("cuda"):
@@ -394,7 +392,7 @@ def _paths(spec: TransferSpec, device: str) -> list[tuple[str, str, str, bool]]:
                 continue
             if spec.blocking in ("both", "blocking"):
                 paths.append((source, target, memory, False))
-            # Beside a computation only what does not block can be copied: pinned memory, and never host to host.
+            # During a computation only non-blocking copies make sense: pinned memory, and never host to host.
             if spec.blocking in ("both", "overlapped") and memory == "pinned" and name != "h2h":
                 paths.append((source, target, memory, True))
     return paths
@@ -414,7 +412,7 @@ def _sample(overlapped: bool) -> str:
 
 
 def _timed_together() -> list[str]:
-    """Copies on a stream of their own, while products that last longer keep the GPU busy."""
+    """Copies on a stream of their own, while longer matrix products keep the GPU busy."""
     size = COMPUTE_SIZE
     return [
         f"matrix, stream = torch.ones({size}, {size}, device=device), torch.cuda.Stream()",
@@ -433,15 +431,15 @@ def _timed_together() -> list[str]:
 
 
 _LEAST_CAP = 1024
-"""The least bytes that `PressureSpec.cap` may be."""
+"""The smallest value of `PressureSpec.cap` in bytes."""
 
 
 def ending(spec: PressureSpec, most: int | None) -> PressureSpec:
-    """``spec`` with a cap, where it has none of its own: a program has no warning level to end above.
+    """``spec`` with a limit, if it has none: a program has no warning level at which to end.
 
     Args:
         spec: the run.
-        most: bytes that torch can reserve; ``None`` where that is not known.
+        most: bytes that torch can reserve; ``None`` if unknown.
     """
     if spec.cap is not None or spec.until == "oom":
         return spec
@@ -463,7 +461,7 @@ def _pressure_code(spec: PressureSpec, device: str) -> list[str]:
         "fragmentation": _fragmentation,
         "spike": _spike,
     }[spec.pattern]
-    # `inf` compares with any level: the program ends by the out-of-memory itself.
+    # `inf` exceeds any level, so the program ends with the out-of-memory error itself.
     if spec.until == "oom":
         cap = "float('inf')"
     else:
@@ -476,7 +474,7 @@ def _pressure_code(spec: PressureSpec, device: str) -> list[str]:
     else:
         hold = [f"time.sleep({spec.hold!r})"]
     return [
-        # Sorted as the two modules are: "itertools" before "time".
+        # Sorted like the two modules: "itertools" before "time".
         *(own if "import time" in own or not hold else [*own, "import time"]),
         "",
         "import torch",
@@ -494,7 +492,7 @@ def _pressure_code(spec: PressureSpec, device: str) -> list[str]:
 
 
 def _filled_memory(device: str) -> str:
-    """Untouched memory is not used; a simulated GPU counts what is requested."""
+    """Memory that was never touched is not in use; a simulated GPU counts requests."""
     memory = "torch.empty(size, dtype=torch.uint8, device=device)"
     if device.startswith("sim"):
         return memory
@@ -595,22 +593,22 @@ def _spike(spec: PressureSpec) -> list[str]:
 
 
 REPETITIONS = 10
-"""Foursomes of the program; the run goes on until its interval is narrow."""
+"""Groups of four repetitions in the program; the run itself continues until its interval is narrow."""
 
 STEPS = 20
-"""Steps of a repetition; the first two do not count."""
+"""Steps in a repetition; the first two do not count."""
 
 _CHARACTERS = 90
-"""Different characters of the made-up text: a step takes as long on any text of as many."""
+"""Different characters in the generated text: a step takes equally long on any text with as many."""
 
 
 def comparison_code(spec: ComparisonSpec, _device: str) -> list[str]:
-    """The lines of the program: it prints the seconds per step of both devices, and the ratio.
+    """The lines of the program, which prints the seconds per step on both devices, and the ratio.
 
-    Its data are made up, in the shapes of the run's: the time of a step does not depend on their values.
+    Its data are generated in the same shapes as the run's, because the time of a step does not depend on their values.
 
     Raises:
-        ValueError: for a workload that is not built in.
+        ValueError: the workload is not built in.
     """
     chosen = spec.chosen
     if isinstance(chosen, TrainingSpec):
@@ -645,7 +643,7 @@ def _timing(spec: ComparisonSpec, chosen: Spec) -> list[str]:
         "    return statistics.fmean(times[2:])",
         f"torch.set_num_threads({_threads(chosen)})",
         f'sides, seconds = [build("{first}"), build("{second}")], ([], [])',
-        # A B B A, and one foursome more, which warms up.
+        # A B B A, plus one such group to warm up.
         f"for number in [0, 1, 1, 0] * {REPETITIONS + 1}:",
         "    seconds[number].append(repetition(sides[number]))",
         "a, b = (times[2:] for times in seconds)  # the first four were the warm-up",
@@ -660,12 +658,12 @@ def _threads(spec: Spec) -> int:
 
 
 def _compared_training(spec: TrainingSpec) -> list[str]:
-    """The model and the step of the run's own program, for any device."""
-    # Validated anew: fewer steps may not go with other fields as they were.
+    """The model and the step of the run's own program, on any device."""
+    # Validated again: fewer steps may conflict with other fields.
     spec = TrainingSpec.model_validate({**spec.model_dump(exclude_unset=True), "steps": STEPS, "epochs": 1})
     program = [line for line in training_code(spec, "cpu") if line]
     model_at = _find(program, "model = ")
-    # Everything from the first class or list of layers on is the model; what comes before are data.
+    # Everything from the first class or list of layers on is the model; the lines before it are data.
     begin = next(number for number, line in enumerate(program) if line.startswith(("class ", "layers = ")))
     layers_at = next((number for number, line in enumerate(program) if line.startswith("layers = ")), model_at)
     classes = program[begin:layers_at]
@@ -696,7 +694,7 @@ def _compared_training(spec: TrainingSpec) -> list[str]:
 
 
 def _compared_step(spec: TrainingSpec, program: list[str], taken: str) -> list[str]:
-    """The lines of one step of the run's own program, its batch taken from what has been made."""
+    """The lines of one step in the run's own program, with its batch taken from the generated data."""
     if spec.mode == "inference":
         begin, end = _find(program, "began = "), _find(program, "seconds.append")
         return ["with torch.no_grad():", f"    inputs = {taken}[0]", *indented(_dedented(program[begin + 1 : end]))]
@@ -704,7 +702,7 @@ def _compared_step(spec: TrainingSpec, program: list[str], taken: str) -> list[s
     whole = "batch(index)"
     if spec.batches == "resident":
         whole = "resident[index]"
-    # Printing would be timed; the loss is returned and so waited for.
+    # Printing would be timed; the loss is returned instead, so the program waits for it.
     lines = [line.replace(whole, taken) for line in lines if not line.startswith("print(")]
     return [*lines, "return loss.item()  # waits for the device"]
 

@@ -1,7 +1,7 @@
-"""A training as a plain PyTorch program, on one device or under torchrun on several; and steps of a model by its
-config, on transformers.
+"""Generates a training as a plain PyTorch program, on one device or under torchrun on several; and steps of a model by
+its config, with transformers.
 
-A training's losses are those of the run, bit for bit on the same CPU; a model of text is given random tokens.
+A training's losses are those of the run, bit for bit on the same CPU; a text model gets random tokens.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gpudash.workloads.programs.parallel.job import BACKENDS
 from gpudash.workloads.programs.text import LEFT_OUT, LIMIT
 
 WARM_UP = 3
-"""First answers left out of an inference's latency, as the run leaves them out."""
+"""How many first answers are left out of an inference's latency, as in the run."""
 
 _AUTOCAST = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
 
@@ -93,7 +93,7 @@ def _checkpointing(spec: TrainingSpec) -> bool:
 
 
 def _output(spec: TrainingSpec, layer: str) -> str:
-    """A layer's output; with checkpointing the backward pass computes the layer again."""
+    """A layer's output; with checkpointing the backward pass recomputes the layer."""
     if _checkpointing(spec):
         return f"checkpoint({layer}, x, use_reentrant=False, preserve_rng_state=False)"
     return f"{layer}(x)"
@@ -234,17 +234,17 @@ def _forward(spec: TrainingSpec, *more: str, inputs: str = "inputs") -> list[str
 
 
 def lines_if(wanted: object, *lines: str) -> tuple[str, ...]:
-    """``lines`` where they are wanted, else none."""
+    """``lines`` if ``wanted``, otherwise none."""
     return lines if wanted else ()
 
 
 def indented(lines: list[str], levels: int = 1) -> list[str]:
-    """``lines`` inside of as many blocks."""
+    """``lines`` indented by this many levels."""
     return [f"{'    ' * levels}{line}" for line in lines]
 
 
 def _inference(spec: TrainingSpec) -> list[str]:
-    """Steps that answer and are timed, and what is predicted in the end: the text written, or classes."""
+    """Timed inference steps, and what is predicted in the end: the generated text, or classes."""
     resident, writes = spec.batches == "resident", spec.model == "transformer"
     fetch = ["inputs = batch(0)[0]" + (".to(device)" if resident else "")]
     there = "inputs.to(device)"
@@ -282,7 +282,7 @@ def _inference(spec: TrainingSpec) -> list[str]:
 
 
 def _predictions(spec: TrainingSpec) -> list[str]:
-    """What is predicted for the first of the batch."""
+    """The predictions for the first of the batch."""
     if spec.model == "transformer":
         return [
             f"for row in torch.stack(written[:{MOST_WRITTEN}], 1)[:{SHOWN}]:",
@@ -295,7 +295,7 @@ def _predictions(spec: TrainingSpec) -> list[str]:
 
 
 def _pretraining(spec: TrainingSpec) -> list[str]:
-    """What the model learns on the CPU before it is asked."""
+    """Training on the CPU before inference."""
     if not spec.pretraining:
         return []
     if spec.model == "transformer":
@@ -362,7 +362,7 @@ def _moving(spec: TrainingSpec, device: str) -> list[str]:
 
 
 def _step(spec: TrainingSpec) -> list[str]:
-    """One optimizer step: the gradients of one batch, or of several that add up."""
+    """One optimizer step: the gradients of one batch, or of several that accumulate."""
     whole = "batch(index)"
     if spec.batches == "resident":
         whole = "resident[index]"
@@ -418,7 +418,7 @@ def _gradients(spec: TrainingSpec) -> list[str]:
 
 
 def split_code(spec: TrainingSpec, device: str) -> list[str]:
-    """The lines of the program of a model whose halves lie on two devices."""
+    """The lines of the program for a model whose halves are on two devices."""
     place, second = spec.second_half, spec.device_names[1]
     first_parts, second_parts = {
         "transformer": (
@@ -454,7 +454,7 @@ def split_code(spec: TrainingSpec, device: str) -> list[str]:
 
 
 def _targets_on_second(line: str) -> str:
-    """A line that moves a batch, with the targets where the second half puts out."""
+    """A line that moves a batch, with the targets on the device of the second half's output."""
     line = line.replace("targets.to(device)", "targets.to(second)")
     both = "tensor.to(place) for tensor, place in zip(batch(index), (device, second))"
     return line.replace("tensor.to(device) for tensor in batch(index)", both)
@@ -506,7 +506,7 @@ def _wrapped(spec: TrainingSpec) -> list[str]:
 
 
 def _rank_steps(spec: TrainingSpec, rank: TrainingSpec, device: str) -> list[str]:
-    """The steps of one rank, with its share of each batch; gradients are shared with a step's last micro-batch."""
+    """The steps of one rank, with its share of each batch; a step's last micro-batch reduces gradients."""
     last = f"number == {spec.micro_batches - 1}"
     shares = {
         "ddp": f"model.require_backward_grad_sync = {last}  # as no_sync() does",

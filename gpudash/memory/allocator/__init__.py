@@ -1,4 +1,4 @@
-"""A model of torch's CUDA caching allocator: standard library only, and no torch."""
+"""A model of torch's CUDA caching allocator. It uses the standard library only and never imports torch."""
 
 from gpudash.memory.allocator.caching import CachingAllocator
 from gpudash.memory.allocator.device_memory import DeviceMemory

@@ -1,8 +1,8 @@
 """The model of torch's CUDA caching allocator.
 
-The rules are those of torch's c10/cuda/CUDACachingAllocator.cpp (torch 2.0 to 2.13); those by which free segments are
-given back to the card, all of them, the oversize ones, or those long unused, of its ``release_cached_blocks``,
-``release_available_cached_blocks`` and ``garbage_collect_cached_blocks``.
+It follows torch's c10/cuda/CUDACachingAllocator.cpp (torch 2.0 to 2.13). ``release_cached_blocks``,
+``release_available_cached_blocks`` and ``garbage_collect_cached_blocks`` decide which free segments go back to the
+card: all of them, the oversize ones, or those unused for long.
 """
 
 from __future__ import annotations
@@ -32,26 +32,25 @@ from gpudash.memory.allocator.refusal import LARGEST_REQUEST, AllocationRefused
 from gpudash.memory.allocator.settings import AllocatorSettings
 
 NOT_SPLIT = LARGEST_SMALL
-"""A large block whose rest would not exceed 1 MiB is handed out whole."""
+"""A large block is not split if at most 1 MiB would remain."""
 
 UNKNOWN = -1
-"""Stands for a stream that is not known."""
+"""Stands for an unknown stream."""
 
 
 class CachingAllocator:
-    """Places requests as torch would, in the memory of one card.
+    """Allocates memory on one card as torch would.
 
-    Not for several threads at once, and not to be entered again from a call of its own: frees from finalizers
-    have to be put off until a running call has returned.
+    Not thread-safe and not reentrant: a finalizer that frees memory must be deferred until the running call returns.
 
     Args:
         memory: the card.
         settings: torch's settings.
-        device: index of the card, for messages.
+        device: index of the card, used in messages.
         observer: called at every event.
 
     Attributes:
-        memory, settings, device: the same.
+        memory, settings, device: as given.
     """
 
     def __init__(
@@ -71,26 +70,26 @@ class CachingAllocator:
         self._used_by: dict[int, set[int]] = {}
         self._waiting: dict[int, set[int]] = {}
         self.set_fraction(self.settings.per_process_memory_fraction)
-        # a size that no block reaches stands for no limit, so that every comparison is one of numbers
+        # no block reaches this size, so it stands for no limit and every comparison is between numbers
         limit = self.settings.max_split_size
         if limit is None:
             self._limit = 2**63
         else:
             self._limit = limit
-        # plain: whatever fits best may be taken, without a look at the block itself
+        # plain: the best fit may be taken without inspecting the block itself
         self._plain = limit is None and not self.settings.expandable_segments
 
     def malloc(self, size: int, stream: int = 0, pool: Hashable | None = None, owner: Any = None) -> int:
-        """Address of a block for ``size`` bytes; 0 for 0 bytes.
+        """Allocate a block for ``size`` bytes and return its address, 0 for 0 bytes.
 
         Args:
             size: bytes.
-            stream: stream that will use it.
-            pool: private pool to take it from, such as that of a CUDA graph; the shared ones by default.
-            owner: anything, to know the block again in `segments`.
+            stream: the stream that will use it.
+            pool: private pool to allocate from, such as that of a CUDA graph; the shared pools by default.
+            owner: any object that identifies the block in `segments`.
 
         Raises:
-            AllocationRefused: there is no memory for it, also after releasing what was free.
+            AllocationRefused: there is no memory for it, even after releasing what was free.
             ValueError: ``size`` is negative.
         """
         if size <= 0:
@@ -101,7 +100,7 @@ class CachingAllocator:
         else:
             rounded = self._rounding.rounded(size)
         is_small = rounded <= LARGEST_SMALL
-        # written out, without `_pool`, since a replay comes here for every request
+        # inlined instead of calling `_pool`, since a replay comes here for every request
         if pool is not None:
             shared = self._pool(pool, is_small)
         elif is_small:
@@ -109,7 +108,7 @@ class CachingAllocator:
         else:
             shared = heap.large
         home = shared.lists.get(stream) or shared.of(stream)
-        # torch collects garbage by age, in searches of the pool: its `get_free_blocks_call_count`
+        # torch measures age in searches of the pool: its `get_free_blocks_call_count`
         if heap.freed_at is not None:
             shared.searches += 1
         place = self._best(home, rounded)
@@ -120,19 +119,19 @@ class CachingAllocator:
         return self._hand_out(block, rounded, size, owner)
 
     def _hand_out(self, block: Block, rounded: int, size: int, owner: Any) -> int:
-        """Let a block that is in no list serve a request, split if the rest is worth it, and return its address."""
+        """Allocate from a block that is in no list, split it if the rest is worth it, and return its address."""
         heap = self._heap
         pool = block.home.pool
         taken = block.size
         rest = taken - rounded
-        # torch's `should_split`; what is not split off is counted as allocated with the block
+        # torch's `should_split`; what is not split off counts as allocated with the block
         if rest >= SMALLEST_BLOCK and (
             pool.is_small or self.settings.expandable_segments or (rest > NOT_SPLIT and rounded < self._limit)
         ):
             self._split(block, rounded)
             taken = rounded
         elif block.expandable is None and (block.before is not None or block.after is not None):
-            # an idle part of a segment is taken whole; those of expandable segments are never counted as split
+            # this free part of a segment is used up; parts of expandable segments are never counted as split
             for pools in pool.counted:
                 pools.add_split(-1, -taken)
         block.state = ALLOCATED
@@ -140,7 +139,7 @@ class CachingAllocator:
         block.owner = owner
         if heap.observer is not None:
             heap.observer("alloc", block.address, size, block.home.stream)
-        # written out, without calls of `Counter`: this is the inner loop of every replay
+        # inlined instead of calling `Counter`: this is the inner loop of every replay
         for pools in pool.counted:
             pools.counts += 1
             pools.sizes += taken
@@ -161,10 +160,10 @@ class CachingAllocator:
         return block.address
 
     def free(self, address: int) -> None:
-        """Free the block at ``address``; one that other streams used waits until `process_events` says they are done.
+        """Free the block at ``address``. If other streams used it, it waits until `process_events` reports them done.
 
         Raises:
-            ValueError: no allocated block begins there.
+            ValueError: no allocated block starts there.
         """
         if not address:
             return
@@ -183,8 +182,8 @@ class CachingAllocator:
         streams = None
         if self._used_by:
             streams = self._used_by.pop(address, None)
-        # torch records an event on every stream that used the block, and frees it when all have passed: it is
-        # neither merged nor handed out until then
+        # torch records an event on every stream that used the block and frees it once all have completed; until then
+        # it is neither merged nor reused
         if streams:
             block.state = WAITING
             self._waiting[address] = streams
@@ -194,7 +193,7 @@ class CachingAllocator:
             self._complete(block)
 
     def _split(self, block: Block, rounded: int) -> None:
-        """Cut a block that was free at ``rounded`` bytes and let the rest be free."""
+        """Cut a block that was free at ``rounded`` bytes and make the rest a free block."""
         heap = self._heap
         size = block.size
         was_split = block.before is not None or block.after is not None
@@ -202,18 +201,18 @@ class CachingAllocator:
         heap.put_in(rest)
         if block.expandable is None:
             for pools in block.home.pool.counted:
-                # the block was itself an idle part: of it, only what is handed out stops being idle; else a
-                # new idle part begins
+                # if the block was itself a free part of a segment, only the allocated bytes leave the statistic;
+                # otherwise a new free part starts
                 if was_split:
                     pools.split_size -= rounded
                 else:
                     pools.add_split(1, size - rounded)
 
     def _complete(self, block: Block) -> None:
-        """Make a block free and merge it with its free neighbours."""
+        """Mark a block as free and merge it with its free neighbours."""
         heap = self._heap
         requested = block.requested
-        # by how much the idle parts of split segments change: each neighbour that is merged was one
+        # the change in inactive split blocks: each merged neighbour was one of them
         split_count = 0
         split_size = 0
         if heap.observer is not None:
@@ -221,8 +220,7 @@ class CachingAllocator:
         block.state = FREE
         block.requested = 0
         block.owner = None
-        # the one behind first, then the one before, which swallows both: so the lowest address stays the
-        # block's
+        # merge with the block behind first, then with the one before, so that the lowest address remains
         after = block.after
         if after is not None and after.state == FREE:
             heap.take_out(after)
@@ -244,24 +242,24 @@ class CachingAllocator:
             if block.before is not None or block.after is not None:
                 split_count += 1
                 split_size += block.size
-            # 0 where a segment was one block and is again: nothing of it was an idle part
+            # 0 where the segment is a single block again: it has no inactive split part
             if split_size:
                 for pools in counted:
                     pools.add_split(split_count, split_size)
 
     def _best(self, home: FreeList, rounded: int) -> int:
-        """Place in the list of the free block that fits best, -1 if none does."""
+        """Index in the list of the free block that fits best, -1 if none does."""
         if not self._plain:
             return self._best_specially(home, rounded)
-        # a tuple of the size alone sorts before all entries of that size: the best fit, and of these the
-        # first in torch's order
+        # a tuple of the size alone sorts before all entries of that size, so this finds the best fit, and of equal
+        # sizes the first in torch's order
         place = bisect_left(home.entries, (rounded,))
         if place < len(home.entries):
             return place
         return -1
 
     def _best_specially(self, home: FreeList, rounded: int) -> int:
-        """The same where blocks may be too large to split, or able to grow."""
+        """Like `_best`, where blocks may be too large to split or able to grow."""
         blocks = self._blocks
         entries = home.entries
         place = bisect_left(entries, (rounded,))
@@ -269,8 +267,8 @@ class CachingAllocator:
             return -1
         block = blocks[entries[place][-1]]
         if self.settings.expandable_segments:
-            # a block that can grow counts with what it can grow to: torch's `get_free_block` goes on while the next
-            # one in the list would end up smaller, so that the end of a segment is kept for what needs it
+            # torch's `get_free_block` rates a growable block by the size it can grow to, and goes on while the next
+            # one in the list would end up smaller: the end of a segment is kept for requests that need it
             while block.expandable is not None and place + 1 < len(entries):
                 following = blocks[entries[place + 1][-1]]
                 if self._can_grow_to(following) >= self._can_grow_to(block):
@@ -278,7 +276,7 @@ class CachingAllocator:
                 block = following
                 place += 1
         else:
-            # the setting was switched off after such segments had come: a request passes them over
+            # the setting was switched off after such segments were created: requests now skip them
             while block.expandable is not None:
                 place += 1
                 if place == len(entries):
@@ -286,8 +284,8 @@ class CachingAllocator:
                 block = blocks[entries[place][-1]]
         if block.size < self._limit:
             return place
-        # the block cannot be split: it is kept for requests nearly as large. All behind it are larger still, so the
-        # search ends here
+        # the block cannot be split, so it is kept for requests of nearly its size. All later blocks are larger still:
+        # the search ends here
         if rounded < self._limit or block.size >= rounded + self.settings.max_non_split_rounding:
             return -1
         return place
@@ -299,22 +297,22 @@ class CachingAllocator:
         return block.size + after.size
 
     def _take(self, home: FreeList, place: int) -> Block:
-        """Take the free block at a place out of the list."""
+        """Remove the free block at index ``place`` from the list and return it."""
         address = home.entries.pop(place)[-1]
         if self._heap.freed_at is not None:
             del self._heap.freed_at[address]
         return self._blocks[address]
 
     def _grow(self, home: FreeList, rounded: int, size: int) -> Block:
-        """A block from the card, releasing what is free if need be."""
+        """Get a block from the card, releasing free memory if necessary."""
         heap = self._heap
         events = heap.statistics.events
-        # torch refuses such a size before it asks anybody
+        # torch refuses such a size before it tries anything
         if size >= LARGEST_REQUEST:
             raise self._refusal(size, rounded, home)
         wanted = segment_size(rounded, self.settings)
-        # the order of torch's `malloc`: collect garbage, ask the card, give oversize blocks back and ask again, give
-        # everything back and ask for the last time; only that last one counts as a retry
+        # the order of torch's `malloc`: collect garbage, ask the card, release oversize blocks and retry, release
+        # everything and retry for the last time; only that last attempt counts as a retry
         if heap.freed_at is not None:
             _collect_garbage(heap)
         block = self._from_card(home, rounded, wanted)
@@ -332,11 +330,10 @@ class CachingAllocator:
 
     def _from_card(self, home: FreeList, rounded: int, wanted: int) -> Block | None:
         heap = self._heap
-        # the whole segment counts against the cap, not what was asked for: a request may be refused with room
-        # left
+        # the whole segment counts against the limit, not the requested bytes: a request may fail with room left
         if heap.allowed is not None and heap.reserved + wanted > heap.allowed:
             return None
-        # such a segment maps no more than the request needs, whatever the size of an ordinary one would be
+        # such a segment maps no more than the request needs, whatever the size of an ordinary segment
         if self.settings.expandable_segments:
             return allocate_expandable(heap, home, rounded)
         address = heap.memory.malloc(wanted)
@@ -347,7 +344,8 @@ class CachingAllocator:
     def _refusal(self, size: int, requested: int, home: FreeList) -> AllocationRefused:
         heap = self._heap
         everything = heap.statistics.all
-        # Other pools cannot use what lies idle in a private one, as of a CUDA graph: the message names it apart.
+        # Other pools cannot use free memory of a private pool, such as a CUDA graph's: the message states it
+        # separately.
         private_reserved = 0
         private_idle = 0
         for block in self._blocks.values():
@@ -372,22 +370,22 @@ class CachingAllocator:
         )
 
     def record_stream(self, address: int, stream: int) -> None:
-        """Let a freed block wait for ``stream``; the stream it was allocated on needs no waiting.
+        """Make the block wait for ``stream`` when it is freed. Its own stream needs no waiting.
 
         Raises:
-            ValueError: no allocated block begins there.
+            ValueError: no allocated block starts there.
         """
         block = self._blocks.get(address)
         if block is None or block.state != ALLOCATED:
             raise ValueError(f"No allocated block begins at {address:#x}, so that no stream can use it.")
-        # work on the block's own stream is in order already: whoever takes the block next runs behind it
+        # work on the block's own stream is already ordered: the next user of the block is queued behind it
         if stream != block.home.stream:
             self._used_by.setdefault(address, set()).add(stream)
 
     def process_events(self, streams: Iterable[int]) -> None:
-        """``streams`` have done all their work: complete the frees that waited for no others."""
+        """Complete the frees that waited only for ``streams``, which have finished all their work."""
         done = set(streams)
-        # a copy, since completing a free takes entries out
+        # a copy, because completing a free removes entries
         for address, waited in list(self._waiting.items()):
             waited -= done
             if not waited:
@@ -395,12 +393,12 @@ class CachingAllocator:
                 self._complete_waiting(self._blocks[address])
 
     def complete_free(self, address: int) -> None:
-        """The streams that the freed block at ``address`` waits for are done; nothing if it does not wait."""
+        """Complete the free of the block at ``address``, whose streams are done. Does nothing if it does not wait."""
         if self._waiting.pop(address, None) is not None:
             self._complete_waiting(self._blocks[address])
 
     def synchronize(self) -> None:
-        """Every stream has done all its work."""
+        """Complete all pending frees: every stream has finished its work."""
         for address in list(self._waiting):
             del self._waiting[address]
             self._complete_waiting(self._blocks[address])
@@ -411,20 +409,20 @@ class CachingAllocator:
         self._complete(block)
 
     def empty_cache(self) -> None:
-        """Give everything of the shared pools that is wholly free back to the card, once all streams are done."""
-        # torch's `release_cached_blocks` waits for all events first: what only waited becomes free, and goes
-        # back as well
+        """Release all unused segments of the shared pools to the card, after all streams are done."""
+        # torch's `release_cached_blocks` first waits for all events, so pending blocks become free and are released as
+        # well
         self._heap.statistics.events["num_sync_all_streams"] += 1
         self.synchronize()
-        # private pools keep theirs: a captured graph replays with the addresses it was captured with
+        # private pools keep theirs: a captured graph replays with the addresses of its capture
         _release_free(self._heap, self._heap.large)
         _release_free(self._heap, self._heap.small)
 
     def set_fraction(self, fraction: float) -> None:
-        """Let the allocator reserve at most this share of the card's capacity; 1 lifts the limit.
+        """Limit reserved memory to this fraction of the card's capacity; 1 removes the limit.
 
         Raises:
-            ValueError: not between 0 and 1.
+            ValueError: ``fraction`` is not between 0 and 1.
         """
         if not 0 <= fraction <= 1:
             raise ValueError(f"The fraction of the memory must be between 0 and 1, not {fraction}.")
@@ -434,30 +432,30 @@ class CachingAllocator:
         else:
             heap.allowed = int(fraction * self.memory.capacity)
         collects = heap.allowed is not None and self.settings.garbage_collection_threshold > 0
-        # ages are kept only while somebody asks for them: they cost an entry in a dict for every free block
+        # ages are kept only if garbage is collected: they cost a dict entry for every free block
         if not collects:
             heap.freed_at = None
         elif heap.freed_at is None:
             heap.freed_at = {address: 0 for address, block in self._blocks.items() if block.state == FREE}
 
     def seed(self, segments: Iterable[Segment]) -> None:
-        """Begin with a recorded layout. Its memory is taken from the card; the figures begin with it.
+        """Start from a recorded layout. The card provides its memory, and the statistics start from it.
 
         Raises:
-            ValueError: the allocator holds something already, or the card has not as much.
+            ValueError: the allocator is not empty, or the card has too little memory.
         """
         layout.seed(self._heap, segments)
-        # what a recorded block waits for is not known: `complete_free` or `synchronize` ends it
+        # a recording does not say which streams a block waits for: `complete_free` or `synchronize` ends the wait
         self._waiting = {block.address: {UNKNOWN} for block in self._blocks.values() if block.state == WAITING}
-        # recorded segments may be expandable although the settings do not say so
+        # recorded segments may be expandable even if the settings do not enable it
         self._plain = self._plain and all(block.expandable is None for block in self._blocks.values())
 
     def set_observer(self, observer: Observer | None) -> None:
-        """Call ``observer`` at every event from now on; ``None`` for no call."""
+        """Call ``observer`` at every event from now on; ``None`` removes it."""
         self._heap.observer = observer
 
     def _pool(self, identity: Hashable | None, is_small: bool) -> Pool:
-        """The private pool of this name, made at its first use; without a name the shared one."""
+        """The private pool ``identity``, created at its first use; the shared pool for ``None``."""
         heap = self._heap
         if identity is None:
             if is_small:
@@ -469,7 +467,7 @@ class CachingAllocator:
         return private.large
 
     def statistics(self) -> dict[str, int]:
-        """The figures of ``torch.cuda.memory_stats`` under the same names."""
+        """The statistics of ``torch.cuda.memory_stats`` under the same names."""
         limit = self.settings.max_split_size
         if limit is None:
             limit = -1
@@ -487,31 +485,31 @@ class CachingAllocator:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes freed but still in use by another stream."""
+        """Bytes that were freed but are still in use by another stream."""
         return self._heap.statistics.all.waiting_size
 
     def reset_peak(self) -> None:
-        """What ``torch.cuda.reset_peak_memory_stats`` does."""
+        """Reset the peaks, like ``torch.cuda.reset_peak_memory_stats``."""
         self._heap.statistics.reset_peak()
 
     def reset_accumulated(self) -> None:
-        """What ``torch.cuda.reset_accumulated_memory_stats`` does."""
+        """Reset the accumulated figures, like ``torch.cuda.reset_accumulated_memory_stats``."""
         self._heap.statistics.reset_accumulated()
 
     def segments(self) -> list[Segment]:
-        """Everything held, by address."""
+        """All segments, by address."""
         return layout.segments(self._heap)
 
     def fingerprint(self) -> list[tuple[int, int, int]]:
-        """Address, size and state of every block, by address: what decides where the next requests go."""
-        # neither owners nor requested sizes are in it: they change figures, but no placement
+        """Address, size and state of every block, by address: all that determines where later requests are placed."""
+        # owners and requested sizes are left out: they affect statistics, not placement
         return sorted((block.address, block.size, block.state) for block in self._heap.blocks.values())
 
     @property
     def retries(self) -> int:
-        """Requests that the card served only after what was cached had been released."""
+        """Number of requests that succeeded only after cached memory had been released."""
         events = self._heap.statistics.events
-        # torch counts a retry also where it was in vain
+        # torch also counts retries that failed
         return events["num_alloc_retries"] - events["num_ooms"]
 
 
@@ -526,15 +524,14 @@ def _release_free(heap: Heap, pool: Pool) -> None:
     for block in free:
         if _is_segment(block):
             heap.release_segment(block)
-    # ordinary segments first, as in torch's `release_blocks`: what is unmapped comes from the blocks that are
-    # left
+    # ordinary segments first, as in torch's `release_blocks`; unmapping then works on the blocks that remain
     for block in free:
         if block.expandable is not None:
             unmap_expandable(heap, block)
 
 
 def _free_blocks(heap: Heap, pool: Pool) -> list[Block]:
-    """As torch's set has them: by stream, size, order and address."""
+    """Free blocks in the order of torch's set: by stream, size, order and address."""
     found = []
     for _stream, home in sorted(pool.lists.items()):
         for _size, _order, address in home.entries:
@@ -543,25 +540,24 @@ def _free_blocks(heap: Heap, pool: Pool) -> list[Block]:
 
 
 def _release_oversize(heap: Heap, home: FreeList, size: int) -> bool:
-    """Blocks too large to be split, of this list only: the smallest that is enough, else from the largest down.
+    """Release blocks of this list that are too large to split: the smallest that suffices, else the largest first.
 
     Returns:
-        Whether as much as was asked for is now free.
+        Whether enough was released.
     """
     limit = heap.settings.max_split_size
     if limit is None:
         return False
     wanted = max(size, limit)
     place = bisect_left(home.entries, (wanted,))
-    # torch's `release_available_cached_blocks`: one block that is enough by itself spares all others
+    # torch's `release_available_cached_blocks`: if one block is large enough, all others are kept
     if place < len(home.entries):
         block = heap.blocks[home.entries[place][-1]]
         if _is_segment(block):
             heap.release_segment(block)
             return True
     released = 0
-    # from the largest down, since the fewest segments go then; below the limit blocks can be split and are
-    # kept
+    # the largest first, so that the fewest segments go; blocks below the limit can be split and are kept
     for found, _order, address in reversed(list(home.entries)):
         if released >= wanted or found < limit:
             break
@@ -572,12 +568,12 @@ def _release_oversize(heap: Heap, home: FreeList, size: int) -> bool:
 
 
 def _is_segment(block: Block) -> bool:
-    """Whether a free block is all of what one cudaMalloc gave."""
+    """Whether a free block is a whole segment from one cudaMalloc."""
     return block.expandable is None and is_whole(block)
 
 
 def _collect_garbage(heap: Heap) -> None:
-    """Free segments of the shared large pool that were unused for longer than the average, above the threshold."""
+    """Above the threshold, release free segments of the shared large pool that are unused longer than average."""
     if heap.allowed is None or heap.freed_at is None:
         return
     target = heap.reserved - int(heap.settings.garbage_collection_threshold * heap.allowed)
@@ -591,10 +587,9 @@ def _collect_garbage(heap: Heap) -> None:
             ages[block.address] = pool.searches - freed_at[block.address]
     reclaimed = 0
     while ages and reclaimed < target:
-        # the average is taken anew in each round, over what is left: so it falls, and younger blocks come
-        # into reach
+        # each round averages over what is left, so the average falls and younger blocks qualify
         average = sum(ages.values()) / len(ages)
-        # never empty: something is at least as old as the average
+        # never empty: at least one block is as old as the average
         for address in [address for address, age in ages.items() if age >= average]:
             del ages[address]
             reclaimed += heap.blocks[address].size

@@ -1,6 +1,6 @@
-"""The state of an allocator: its pools, blocks and figures, and what every change of a segment does to them.
+"""The state of an allocator: its pools, blocks and statistics, and how each change to a segment updates them.
 
-Segments that grow are ranges of addresses that get memory as it is needed, after ``try_allocate_expandable_block`` and
+Expandable segments are address ranges that get memory as needed. They follow ``try_allocate_expandable_block`` and
 ``unmap_block`` of torch's c10/cuda/CUDACachingAllocator.cpp.
 """
 
@@ -25,16 +25,17 @@ from gpudash.memory.allocator.settings import AllocatorSettings
 from gpudash.memory.allocator.statistics import AllocatorStatistics
 
 Observer = Callable[[str, int, int, int], None]
-"""Called with an action in the words of torch's trace, an address, a size in bytes, and a stream."""
+"""Called with the action as torch's trace names it, an address, a size in bytes, and a stream."""
 
 
 class Heap:
-    """Everything the allocator knows of one card.
+    """Everything the allocator keeps about one card.
 
     Attributes:
-        blocks: by address; every block that is not part of another.
+        blocks: every block by its address.
         reserved: bytes taken from the card.
-        freed_at: address of a free block → searches of its pool when it was freed; kept only when garbage is collected.
+        freed_at: address of a free block → number of searches of its pool at the time of the free; kept only when
+            garbage is collected.
     """
 
     __slots__ = (
@@ -67,7 +68,7 @@ class Heap:
         self.private: dict[Hashable, PrivatePool] = {}
 
     def pools(self) -> Iterator[Pool]:
-        """Every pool: the shared ones, then those of each private pool."""
+        """All pools: the shared ones, then those of each private pool."""
         yield self.small
         yield self.large
         for private in self.private.values():
@@ -75,7 +76,7 @@ class Heap:
             yield private.large
 
     def private_pool(self, identity: Hashable) -> PrivatePool:
-        """The private pool of this name, made at its first use."""
+        """The private pool ``identity``, created at its first use."""
         found = self.private.get(identity)
         if found is None:
             counted = self.statistics
@@ -83,33 +84,33 @@ class Heap:
         return found
 
     def note(self, action: str, address: int, size: int, stream: int) -> None:
-        """Tell the observer."""
+        """Call the observer."""
         if self.observer is not None:
             self.observer(action, address, size, stream)
 
     def reserve(self, home: FreeList, size: int) -> None:
-        """Count ``size`` bytes more from the card."""
+        """Count ``size`` bytes as reserved."""
         self.reserved += size
         self.statistics.events["num_device_alloc"] += 1
         for pools in home.pool.counted:
             pools.reserved.add(size)
 
     def unreserve(self, home: FreeList, size: int) -> None:
-        """Count ``size`` bytes given back to the card."""
+        """Count ``size`` bytes as released to the card."""
         self.reserved -= size
         self.statistics.events["num_device_free"] += 1
         for pools in home.pool.counted:
             pools.reserved.add(-size)
 
     def next_order(self) -> int:
-        """The order of a segment that is new."""
-        # with the rule of older torches every segment has order 0, and addresses alone decide
+        """The order of a new segment."""
+        # older versions of torch compare addresses only: there every segment has order 0
         self.orders += self.settings.oldest_first
         return self.orders
 
     def add_segment(self, home: FreeList, address: int, size: int) -> Block:
-        """A segment from cudaMalloc as one free block, which is not in its list yet."""
-        # not in its list: the caller hands it out at once, and would only have to take it out again
+        """Add a segment from cudaMalloc as one free block, which is not in its list yet."""
+        # not in its list: the caller uses it at once and would only have to remove it again
         block = self.blocks[address] = Block(address, size, home, self.next_order())
         self.reserve(home, size)
         for pools in home.pool.counted:
@@ -121,11 +122,11 @@ class Heap:
         return block
 
     def release_segment(self, block: Block) -> None:
-        """Give a segment that is one free block back to the card."""
+        """Release a segment that is one free block to the card."""
         home = block.home
         size = block.size
         self.note("segment_free", block.address, size, home.stream)
-        # while it is still known: its size and address are what finds its entry
+        # before anything changes: its size and address locate its entry
         self.take_out(block)
         del self.blocks[block.address]
         self.memory.free(block.address)
@@ -137,7 +138,7 @@ class Heap:
             self.statistics.oversize_segments.add(-1)
 
     def begin_with(self, home: FreeList, size: int, is_expandable: bool) -> None:
-        """Count a recorded segment, which no call of the card gave."""
+        """Count a recorded segment, which was not allocated by a call to the card."""
         self.reserved += size
         limit = self.settings.max_split_size
         if limit is not None and size >= limit:
@@ -148,7 +149,7 @@ class Heap:
                 pools.segment.add(1)
 
     def count_seeded(self, block: Block) -> None:
-        """Count a block of a recorded segment, and enter it in its list if it is free."""
+        """Count a block of a recorded segment, and add it to its list if it is free."""
         size = block.size
         counted = block.home.pool.counted
         if block.state == FREE:
@@ -158,7 +159,7 @@ class Heap:
                     pools.add_split(1, size)
             return
         for pools in counted:
-            # the peaks follow by `reset_peak`, when all of the layout is in
+            # `reset_peak` sets the peaks once the whole layout is in
             pools.requested += block.requested
             if block.state == WAITING:
                 pools.wait(size)
@@ -170,14 +171,14 @@ class Heap:
             self.statistics.oversize_allocations.add(1)
 
     def put_in(self, block: Block) -> None:
-        """Enter a free block in its list."""
-        # a block's size must not change while it is in the list: whoever splits or merges takes it out first
+        """Add a free block to its list."""
+        # a block's size must not change while it is in the list: remove it before splitting or merging
         insort(block.home.entries, (block.size, block.order, block.address))
         if self.freed_at is not None:
             self.freed_at[block.address] = block.home.pool.searches
 
     def take_out(self, block: Block) -> None:
-        """Take a free block out of its list."""
+        """Remove a free block from its list."""
         entries = block.home.entries
         del entries[bisect_left(entries, (block.size, block.order, block.address))]
         if self.freed_at is not None:
@@ -198,7 +199,7 @@ class Heap:
         return rest
 
     def swallow(self, block: Block, after: Block) -> None:
-        """Merge ``after``, which is in no list, into the block before it."""
+        """Merge ``after``, which is in no list, into ``block``, which lies right before it."""
         block.size += after.size
         block.after = after.after
         if block.after is not None:
@@ -206,8 +207,8 @@ class Heap:
         del self.blocks[after.address]
 
     def blocks_in_segments(self) -> Iterator[list[Block]]:
-        """The blocks of each segment by address; of an expandable segment, of each mapped range."""
-        # the dict is in no order of addresses; the links are, so one head for each segment is enough to sort
+        """The blocks of each segment by address; for an expandable segment, of each mapped range."""
+        # the dict is not sorted by address but the links are, so it is enough to sort one head for each segment
         heads = [b for b in self.blocks.values() if b.state != UNMAPPED and _is_head(b)]
         for head in sorted(heads, key=lambda block: block.address):
             found: list[Block] = []
@@ -223,17 +224,17 @@ def _is_head(block: Block) -> bool:
 
 
 def is_busy(block: Block) -> bool:
-    """Whether a block can be neither merged nor handed out."""
+    """Whether a block can be neither merged nor allocated."""
     return block.state in (ALLOCATED, WAITING)
 
 
 def is_whole(block: Block) -> bool:
-    """Whether a block is all of its segment."""
+    """Whether a block spans its whole segment."""
     return block.before is None and block.after is None
 
 
 def is_free(block: Block | None) -> bool:
-    """Whether there is a block and it is free, with memory."""
+    """Whether there is a block that is free and has memory."""
     return block is not None and block.state == FREE
 
 
@@ -241,21 +242,21 @@ SMALL_GRANULE = 2 * 2**20
 
 
 def allocate_expandable(heap: Heap, home: FreeList, size: int) -> Block | None:
-    """A free block of at least ``size`` bytes, grown for it and in no list; ``None`` when the card has not as much.
+    """Grow a free block to at least ``size`` bytes and take it out of its list; ``None`` if the card has too little.
 
-    What could be mapped before the card refused stays mapped and free.
+    Whatever was mapped before the card refused stays mapped and free.
     """
-    # either free, with room behind it, or unmapped; what follows it up to `size` is free or unmapped too
+    # either free with room behind it, or unmapped; everything behind it up to `size` is free or unmapped too
     block = _expandable_for(heap, home, size)
     if block.state == UNMAPPED:
         grown = _map_first(heap, block, min(block.size, size))
         if grown is None:
             return None
         block = grown
-    # every mapping merges with what is before it, so that the block grows until the request fits
+    # every mapping merges with the block before it, so the block grows until the request fits
     while block.size < size:
         following = block.after
-        # a free neighbour would have been merged already, and `_has_room` has seen none in use
+        # a free neighbour would have been merged already, and `_has_room` found none in use
         assert following is not None and following.state == UNMAPPED
         grown = _map_first(heap, following, min(size - block.size, following.size))
         if grown is None:
@@ -266,7 +267,7 @@ def allocate_expandable(heap: Heap, home: FreeList, size: int) -> Block | None:
 
 
 def _expandable_for(heap: Heap, home: FreeList, size: int) -> Block:
-    """The block at the lowest address from which free and unmapped blocks make up ``size`` bytes, or a new range."""
+    """The block at the lowest address from which ``size`` bytes are free or unmapped, or a new range."""
     # torch's `find_expandable_block`: the unmapped ranges by address, each with the free block right before it
     for address in home.unmapped:
         block = heap.blocks[address]
@@ -278,7 +279,7 @@ def _expandable_for(heap: Heap, home: FreeList, size: int) -> Block:
         granule = SMALL_GRANULE
     else:
         granule = heap.settings.large_segment_size
-    # torch reserves one and an eighth of the card's memory for each
+    # torch reserves nine eighths of the card's memory for each
     addresses = -(-(heap.memory.capacity * 9 // 8) // granule) * granule
     reserved = ExpandableRange(heap.memory.reserve(addresses), addresses, granule)
     block = heap.blocks[reserved.address] = Block(reserved.address, addresses, home, heap.next_order())
@@ -297,20 +298,20 @@ def _has_room(block: Block | None, size: int) -> bool:
 
 
 def _map_first(heap: Heap, block: Block, size: int) -> Block | None:
-    """Give the first ``size`` bytes of an unmapped block memory, in whole granules, and merge it."""
+    """Map memory for the first ``size`` bytes of an unmapped block, in whole granules, and merge it."""
     assert block.expandable is not None
     granule = block.expandable.granule
     home = block.home
     size = -(-size // granule) * granule
-    # before anything is changed: a refusal leaves the range as it was
+    # before anything changes: a refusal leaves the range as it was
     if not heap.memory.map(size):
         return None
     home.remove_unmapped(block)
-    # the list of unmapped ranges is by address: the rest is entered anew, under its own
+    # the list of unmapped ranges is sorted by address: the rest is added again under its own
     if size < block.size:
         home.insert_unmapped(heap.split(block, size))
     block.state = FREE
-    # a mapping counts as memory of the card, but not as a segment: torch keeps `segment` for cudaMalloc
+    # a mapping counts as memory of the card but not as a segment: torch counts only cudaMalloc in `segment`
     heap.reserve(home, size)
     heap.note("segment_map", block.address, size, home.stream)
     if is_free(block.after):
@@ -327,19 +328,19 @@ def _map_first(heap: Heap, block: Block, size: int) -> Block | None:
 
 
 def unmap_expandable(heap: Heap, block: Block) -> None:
-    """Give the whole granules of a free block back to the card, and the range with them if nothing is left in it."""
+    """Release the whole granules of a free block to the card, and the range too if nothing is left in it."""
     assert block.expandable is not None
     reserved = block.expandable
     home = block.home
     granule = reserved.granule
-    # inwards to whole granules of the range: one that another block reaches into stays mapped
+    # round inwards to whole granules of the range: a granule that another block shares stays mapped
     begin = reserved.address + -(-(block.address - reserved.address) // granule) * granule
     end = reserved.address + (block.address + block.size - reserved.address) // granule * granule
     if begin >= end:
         return
     heap.take_out(block)
     size = end - begin
-    # what is cut off at either end stays free, with its memory
+    # what is cut off at either end stays free and keeps its memory
     if begin > block.address:
         middle = heap.split(block, begin - block.address)
         heap.put_in(block)
@@ -364,7 +365,7 @@ def _join_unmapped(heap: Heap, block: Block) -> None:
         home.remove_unmapped(before)
         heap.swallow(before, block)
         block = before
-    # nothing of the range has memory any more: torch gives its addresses back as well
+    # nothing in the range has memory any more: torch releases its addresses as well
     if is_whole(block):
         del heap.blocks[block.address]
     else:

@@ -1,4 +1,4 @@
-"""The segments and blocks of an allocator as a snapshot tells them, read from it and put back into it."""
+"""The segments and blocks of an allocator in the form of a snapshot, read from it and put back into it."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ SHARED = (0, 0)
 
 
 def segments(heap: Heap) -> list[Segment]:
-    """Everything the heap holds, by address."""
+    """All segments of the heap, by address."""
     return [_view(blocks) for blocks in heap.blocks_in_segments()]
 
 
 def seed(heap: Heap, given: Iterable[Segment]) -> None:
-    """Fill an empty heap with segments; its figures begin with them.
+    """Fill an empty heap with segments. Its statistics start from them.
 
     Raises:
-        ValueError: the heap is not empty, or the card has not as much.
+        ValueError: the heap is not empty, or the card has too little memory.
     """
     if heap.blocks:
         raise ValueError("The allocator holds memory already, so that it cannot be given a recorded layout.")
     by_address = sorted(given, key=lambda segment: segment.address)
     if heap.settings.oldest_first and not any(segment.order for segment in by_address):
-        # which came first is not recorded, but the driver's addresses fall
+        # the order of creation is not recorded, but the driver's addresses fall
         count = len(by_address)
         by_address = [replace(segment, order=count - place) for place, segment in enumerate(by_address)]
-    # segments to come are younger than all of these
+    # segments created later are younger than all of these
     heap.orders = max((segment.order for segment in by_address), default=0)
     for segment in by_address:
         if not heap.memory.take(segment.address, segment.total_size):
@@ -40,18 +40,18 @@ def seed(heap: Heap, given: Iterable[Segment]) -> None:
                 f"at {segment.address:#x} has {segment.total_size}."
             )
         _seed_segment(heap, segment)
-    # in this order: the peak begins at the level, and what rose and fell at zero
+    # in this order: peaks start at the current level, and accumulated figures at zero
     heap.statistics.reset_peak()
     heap.statistics.reset_accumulated()
 
 
 @dataclass(frozen=True)
 class BlockView:
-    """A block as a snapshot tells it; sizes in bytes.
+    """A block as a snapshot describes it; sizes in bytes.
 
     Attributes:
         state: ``active_allocated``, ``active_pending_free`` or ``inactive``.
-        owner: what the caller gave with the request.
+        owner: what the caller passed with the request.
     """
 
     address: int
@@ -63,7 +63,7 @@ class BlockView:
 
 @dataclass(frozen=True)
 class Segment:
-    """A segment as a snapshot tells it: one cudaMalloc, or one mapped range of an expandable segment."""
+    """A segment as a snapshot describes it: one cudaMalloc, or one mapped range of an expandable segment."""
 
     address: int
     total_size: int
@@ -121,7 +121,7 @@ def _seed_segment(heap: Heap, segment: Segment) -> None:
             granule = SMALL_GRANULE
         else:
             granule = heap.settings.large_segment_size
-        # a snapshot tells what is mapped, and not the addresses behind it: the range ends with the last of it
+        # a snapshot lists what is mapped but not the addresses behind it: here the range ends with the last mapping
         reserved = ExpandableRange(segment.address, segment.total_size, granule)
     before: Block | None = None
     for view in segment.blocks:
@@ -135,6 +135,6 @@ def _seed_segment(heap: Heap, segment: Segment) -> None:
         before = block
         if block.state != FREE:
             block.requested = view.requested_size
-    # only now, since whether a free block is a part of its segment shows by its neighbours
+    # only now, because a free block's neighbours show whether it is part of a larger segment
     for view in segment.blocks:
         heap.count_seeded(heap.blocks[view.address])

@@ -1,27 +1,27 @@
-"""What is known when no memory was had, and torch's words for it."""
+"""What is known when an allocation fails, and torch's message for it."""
 
 from __future__ import annotations
 
 LARGEST_REQUEST = 2**60
 
 REFUSED = "refused"
-"""Attribute of the simulator's ``torch.OutOfMemoryError`` that holds the `AllocationRefused` its text is made of."""
+"""Attribute of the simulator's ``torch.OutOfMemoryError`` that holds the `AllocationRefused` of its message."""
 
 
 class AllocationRefused(Exception):  # noqa: N818 - what happened, not a fault
-    """No memory for a request, after everything that could be freed was freed.
+    """A request failed after everything that could be released was released.
 
     Attributes:
-        requested: bytes asked of the card: the size of the segment that was missing, as torch's message tells it.
-        size: bytes asked of the allocator.
+        requested: bytes requested from the card: the size of the missing segment, as in torch's message.
+        size: bytes requested from the allocator.
         device: index of the card.
-        capacity, device_free: of the card, bytes.
+        capacity, device_free: of the card, in bytes.
         allowed: bytes the process may reserve, ``None`` without a limit.
-        allocated, reserved: of the allocator, bytes, private pools included.
-        private_reserved, private_idle: of private pools: all they hold, and their free blocks.
-        pending: bytes freed but still used by another stream.
-        stream: stream the request was for.
-        label: what it was for, where that is known.
+        allocated, reserved: of the allocator, in bytes, private pools included.
+        private_reserved, private_idle: of private pools, in bytes: all they reserve, and their free blocks.
+        pending: bytes freed but still in use by another stream.
+        stream: the stream of the request.
+        label: what it was for, if known.
     """
 
     def __init__(
@@ -70,9 +70,9 @@ def message(refused: AllocationRefused, device_word: str = "CUDA", processes: st
     """The text of torch 2.13's ``OutOfMemoryError``.
 
     Args:
-        refused: what happened.
-        device_word: what torch calls the kind of device.
-        processes: torch's sentences about other processes, each ended by a space.
+        refused: the failed request.
+        device_word: what torch calls this type of device.
+        processes: torch's sentences about other processes, each followed by a space.
     """
     if refused.size >= LARGEST_REQUEST:
         return f"{device_word} out of memory. Tried to allocate more than 1EB memory."
@@ -80,7 +80,7 @@ def message(refused: AllocationRefused, device_word: str = "CUDA", processes: st
         allowed = ""
     else:
         allowed = f"{format_size(refused.allowed)} allowed; "
-    # torch counts the free blocks of private pools as allocated, and calls them so
+    # torch counts the free blocks of private pools as allocated, and its message calls them so
     allocated = refused.allocated + refused.private_idle
     private = ""
     if refused.private_idle:

@@ -1,6 +1,6 @@
-"""The settings of torch's CUDA caching allocator, and the environment variables that give them.
+"""The settings of torch's CUDA caching allocator, and the environment variables that hold them.
 
-`AllocatorSettings.parse` reads what ``PYTORCH_CUDA_ALLOC_CONF`` takes; `allocator_text` knows which variable is in use.
+`AllocatorSettings.parse` parses ``PYTORCH_CUDA_ALLOC_CONF``; `allocator_text` finds the variable that is in use.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SMALLEST_DIRECT = 10 * MIB
 LARGE_SEGMENT_SIZE = 20 * MIB
 
 INTERVALS = tuple(2**power for power in range(16))
-"""Lower bounds, in MiB, of the 16 intervals that can be rounded differently: 1 MiB to 32 GiB, the last one open."""
+"""Lower bounds in MiB of the 16 intervals with their own rounding: 1 MiB to 32 GiB, the last one open-ended."""
 
 IGNORED_KEYS = frozenset(
     (
@@ -38,16 +38,16 @@ IGNORED_KEYS = frozenset(
         "throw_on_cudamalloc_oom",
     )
 )
-"""Keys that torch knows and that do not decide where device memory is placed."""
+"""Keys that torch accepts and that do not affect where device memory is allocated."""
 
 PAIR = re.compile(r"(?P<key>[^,:\[\]]+):(?P<value>\[[^\[\]]*\]|[^,:\[\]]+)(?:,|$)")
 LONGEST_NUMBER = 12
 
 VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-"""Where torch reads its allocator's settings, the first that is set."""
+"""The variables torch reads its allocator settings from; the first that is set counts."""
 
 EXPANDABLE = "expandable_segments:True"
-"""The setting with which segments can grow."""
+"""The setting that lets segments grow."""
 
 _BETWEEN_SETTINGS = re.compile(r",(?![^\[]*\])")
 
@@ -57,22 +57,23 @@ class AllocatorSettings:
     """How the allocator rounds, splits, frees and grows. The defaults are torch's.
 
     Attributes:
-        max_split_size: bytes from which a free block is never split; ``None``: every block may be.
-        roundup_power2_divisions: parts into which each interval between powers of two is cut, sizes being rounded up
-            to the next part: one number for all sizes, or by interval (lower bound in MiB: 1, 2, 4 ... 32768). 0 or 1
-            rounds to 512 bytes.
-        garbage_collection_threshold: share of the allowed memory above which long unused segments are freed; 0: never.
-            Acts only under a `per_process_memory_fraction` below 1, as in torch.
+        max_split_size: bytes from which a free block is never split; ``None``: every block may be split.
+        roundup_power2_divisions: parts into which each interval between powers of two is divided; sizes are rounded up
+            to the next part. One number for all sizes, or one for each interval (keyed by lower bound in MiB: 1, 2, 4
+            ... 32768). 0 or 1 rounds to 512 bytes.
+        garbage_collection_threshold: fraction of the allowed memory above which long unused segments are released; 0:
+            never. As in torch, it applies only with a `per_process_memory_fraction` below 1.
         expandable_segments: whether segments grow by mapping memory behind them.
-        per_process_memory_fraction: share of the capacity that the allocator may reserve; 1: all of it.
+        per_process_memory_fraction: fraction of the capacity that the allocator may reserve; 1: all of it.
         large_segment_size: bytes of a segment for requests above 1 MiB and below 10 MiB.
-        max_non_split_rounding: bytes by which a block of at least `max_split_size` may exceed the request it serves.
-        ignored: keys that were read and have no effect on device memory, with their values.
-        oldest_first: no setting, but how the allocator of torch 2.13 and newer takes one of two free blocks of a size:
-            that of the segment it has had for longer, and not the one at the lower address.
+        max_non_split_rounding: by how many bytes a block of at least `max_split_size` may exceed the request it
+            serves.
+        ignored: keys that were parsed but have no effect on device memory, with their values.
+        oldest_first: not a setting, but how torch's allocator chooses between free blocks of one size: from 2.13 on it
+            takes the one of the older segment, before that the one at the lower address.
 
     Raises:
-        ValueError: in one sentence, for a value that torch would refuse.
+        ValueError: in one sentence, for a value that torch would reject.
     """
 
     max_split_size: int | None = None
@@ -86,7 +87,7 @@ class AllocatorSettings:
     oldest_first: bool = False
 
     def divisions(self) -> tuple[int, ...]:
-        """Parts of each of the 16 intervals between powers of two that begin at 1, 2, 4 ... 32768 MiB."""
+        """Number of divisions for each of the 16 intervals that start at 1, 2, 4 ... 32768 MiB."""
         chosen = self.roundup_power2_divisions
         if isinstance(chosen, int):
             return (chosen,) * len(INTERVALS)
@@ -100,9 +101,9 @@ class AllocatorSettings:
             raise ValueError(
                 f"max_split_size_mb must be at least the size of a large segment, {_mib(segment)}, not {_mib(limit)}."
             )
-        # frozen: a default that follows from another field is set past the dataclass
+        # frozen: a default that depends on another field must bypass the dataclass
         if self.max_non_split_rounding == LARGE_SEGMENT_SIZE < segment:
-            # as in torch, what may be left whole grows with the segments unless it is given
+            # as in torch, the rounding limit grows with the segment size unless it is given
             object.__setattr__(self, "max_non_split_rounding", segment)
         if self.max_non_split_rounding < segment:
             raise ValueError(
@@ -110,7 +111,7 @@ class AllocatorSettings:
                 f"{_mib(segment)}, not {_mib(self.max_non_split_rounding)}."
             )
         for divisions in self.divisions():
-            # 0 and 1 pass: both stand for rounding to 512 bytes
+            # 0 and 1 are valid: both mean rounding to 512 bytes
             if divisions < 0 or divisions & (divisions - 1):
                 raise ValueError(f"roundup_power2_divisions must be powers of 2, not {divisions}.")
         if not 0 <= self.garbage_collection_threshold < 1:
@@ -124,10 +125,10 @@ class AllocatorSettings:
 
     @classmethod
     def parse(cls, text: str) -> AllocatorSettings:
-        """Read ``PYTORCH_CUDA_ALLOC_CONF``: ``key:value`` pairs between commas, a value may be a list in brackets.
+        """Parse ``PYTORCH_CUDA_ALLOC_CONF``: ``key:value`` pairs separated by commas. A value may be a list in [].
 
         Raises:
-            ValueError: in one sentence, for what torch would refuse.
+            ValueError: in one sentence, for text that torch would reject.
         """
         found: dict[str, Any] = {}
         ignored: dict[str, str] = {}
@@ -145,22 +146,22 @@ class AllocatorSettings:
 
 
 def variable() -> str:
-    """The variable that torch reads here; the one that every version knows where none is set."""
+    """The variable that torch reads here, or the one that every version reads if none is set."""
     return next((name for name in VARIABLES if os.environ.get(name)), VARIABLES[-1])
 
 
 def allocator_text() -> str:
-    """torch's settings of its CUDA allocator in this environment; "" when there are none."""
+    """torch's CUDA allocator settings in this environment, "" if there are none."""
     return os.environ.get(variable(), "")
 
 
 def assignment(setting: str) -> str:
-    """``setting``, such as "expandable_segments:True", beside those of this environment, as a shell takes it.
+    """The shell assignment that adds ``setting``, such as "expandable_segments:True", to those of this environment.
 
-    Another value of the same setting is replaced.
+    It replaces another value of the same setting.
     """
     key = _key(setting)
-    # the later of two values would win in torch, but a person reads the command
+    # torch would use the later of two values, but people read this command
     kept = [part.strip() for part in _BETWEEN_SETTINGS.split(allocator_text()) if part.strip() and _key(part) != key]
     return f"{variable()}={shlex.quote(','.join([*kept, setting]))}"
 
@@ -170,7 +171,7 @@ def _mib(size: int) -> str:
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    """Key and value of each setting; commas in brackets belong to a value."""
+    """Key and value of each setting; commas inside brackets belong to a value."""
     place = 0
     while place < len(text):
         match = PAIR.match(text, place)
@@ -188,7 +189,7 @@ def _size(key: str, value: str) -> int:
 
 
 def _limit(key: str, value: str) -> int | None:
-    # torch reads -1 as the largest number there is
+    # torch reads -1 as the largest number
     if value == "-1":
         return None
     return _size(key, value)
@@ -217,7 +218,7 @@ def _flag(key: str, value: str) -> bool:
 
 
 def _divisions(key: str, value: str) -> dict[int, int]:
-    """Parts by interval. The first one given also counts for all below it, ``>`` for all above the last one."""
+    """Divisions by interval. The first one given applies to all below it, ``>`` to all above the last one."""
     if not value.startswith("["):
         parts = _count(key, value)
         if parts == 0:
@@ -231,7 +232,7 @@ def _divisions(key: str, value: str) -> dict[int, int]:
             raise ValueError(f"{key} needs interval:divisions in its list, not {item!r}.")
         parts = _count(key, parts_text)
         if name == ">":
-            # alone it leaves out the first interval, in torch too
+            # given alone it skips the first interval, in torch too
             found.update((interval, parts) for interval in INTERVALS if interval > (last or INTERVALS[0]))
             continue
         interval = _count(key, name)
@@ -258,4 +259,4 @@ READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "expandable_segments": ("expandable_segments", _flag),
     "roundup_power2_divisions": ("roundup_power2_divisions", _divisions),
 }
-"""Key → attribute, and what reads its value."""
+"""Key → attribute and the function that parses its value."""

@@ -1,10 +1,10 @@
-"""What the allocator counts, under the names of ``torch.cuda.memory_stats``."""
+"""The allocator's statistics, under the names of ``torch.cuda.memory_stats``."""
 
 from __future__ import annotations
 
 
 class Counter:
-    """One figure: its level, its peak, and how much it rose and fell in all."""
+    """One statistic: its current level, its peak, and how much it rose and fell in total."""
 
     __slots__ = ("_fallen_before", "_risen", "_risen_before", "current", "peak")
 
@@ -13,7 +13,7 @@ class Counter:
         self._risen = self._risen_before = self._fallen_before = 0
 
     def add(self, amount: int) -> None:
-        """Change the level by ``amount``, negative for a fall."""
+        """Change the level by ``amount``, which is negative for a decrease."""
         if amount > 0:
             self._risen += amount
         self.current += amount
@@ -21,13 +21,13 @@ class Counter:
             self.peak = self.current
 
     def reset_peak(self) -> None:
-        """Let the peak begin at the present level."""
+        """Set the peak to the current level."""
         self.peak = self.current
 
     def reset_accumulated(self) -> None:
-        """Let what rose and fell begin at zero."""
+        """Set the totals of what rose and fell to zero."""
         self._risen_before = self._risen
-        # what fell is what rose and is not there any more
+        # what fell is what rose and is no longer there
         self._fallen_before = self._risen - self.current
 
     def figures(self) -> dict[str, int]:
@@ -36,7 +36,7 @@ class Counter:
 
 
 def accumulated(current: int, peak: int, risen: int, risen_before: int, fallen_before: int) -> dict[str, int]:
-    """The four figures of torch from a level and what rose; what fell is the rest."""
+    """The four figures of torch from the current level and what rose; what fell is the difference."""
     return {
         "current": current,
         "peak": peak,
@@ -46,11 +46,11 @@ def accumulated(current: int, peak: int, risen: int, risen_before: int, fallen_b
 
 
 class PoolStatistics:
-    """The figures of the small pools, of the large ones, or of all.
+    """The statistics of the small pools, of the large ones, or of both.
 
-    `count`, `size` and `requested` are of allocated blocks, and `requested` also of those freed but still in use by a
-    stream. `waiting` and `waiting_size` are of the latter: added to the former they are torch's ``active``.
-    `splits` and `split_size` are of free blocks that are part of a segment: torch's ``inactive_split``.
+    `count`, `size` and `requested` cover allocated blocks; `requested` also covers those freed but still in use by a
+    stream. `waiting` and `waiting_size` cover the latter: together with `count` and `size` they are torch's
+    ``active``. `splits` and `split_size` cover free blocks that are part of a segment: torch's ``inactive_split``.
     """
 
     __slots__ = (
@@ -91,7 +91,7 @@ class PoolStatistics:
         self._before: dict[str, tuple[int, int]] = {}
 
     def add_split(self, count: int, size: int) -> None:
-        """Free parts of segments became ``count`` more or fewer, with ``size`` bytes more or less."""
+        """Change the number of free parts of segments by ``count`` and their bytes by ``size``."""
         if count:
             self.splits += count
             if count > 0:
@@ -105,26 +105,25 @@ class PoolStatistics:
                 self.split_size_peak = self.split_size
 
     def wait(self, size: int) -> None:
-        """A freed block of ``size`` bytes stays in use by a stream: it was allocated until now."""
-        # `size` and `count` fell when it was freed, and rise here instead: what torch calls active does not
-        # change
+        """Count a freed block of ``size`` bytes, allocated until now, as still in use by a stream."""
+        # `size` and `count` fell when it was freed, and these rise instead: torch's `active` does not change
         self.waiting += 1
         self.waiting_size += size
 
     def stop_waiting(self, size: int) -> None:
-        """A block of ``size`` bytes that waited is free."""
+        """Count a waiting block of ``size`` bytes as free."""
         self.waiting -= 1
         self.waiting_size -= size
 
     def note_active_peak(self) -> None:
-        """Keep the peak of ``active`` while blocks wait; otherwise it is that of the allocated ones."""
+        """Record the peak of ``active`` while blocks wait; otherwise it is the peak of allocated blocks."""
         self.active_count_peak = max(self.active_count_peak, self.count + self.waiting)
         self.active_size_peak = max(self.active_size_peak, self.size + self.waiting_size)
 
     def _levels(self) -> list[tuple[str, int, int, int]]:
-        """Name, level, peak and rise of the figures kept in plain attributes."""
-        # `active` has no peak of its own while nothing waits: then it is the allocated one, which costs
-        # nothing to keep
+        """Name, current level, peak and total rise of the statistics kept in plain attributes."""
+        # while nothing waits, `active` has no peak of its own but uses that of the allocated blocks, which costs
+        # nothing
         return [
             ("allocation", self.count, self.count_peak, self.counts),
             ("allocated_bytes", self.size, self.size_peak, self.sizes),
@@ -136,7 +135,7 @@ class PoolStatistics:
         ]
 
     def reset_peak(self) -> None:
-        """Let every peak begin at the present level."""
+        """Set every peak to the current level."""
         self.count_peak = self.count
         self.size_peak = self.size
         self.requested_peak = self.requested
@@ -148,13 +147,13 @@ class PoolStatistics:
             counter.reset_peak()
 
     def reset_accumulated(self) -> None:
-        """Let everything that rose and fell begin at zero."""
+        """Set all totals of what rose and fell to zero."""
         self._before = {name: (risen, risen - level) for name, level, _peak, risen in self._levels()}
         for _name, counter in self.counters:
             counter.reset_accumulated()
 
     def figures(self) -> dict[str, dict[str, int]]:
-        """Torch's name of each figure, and its four values."""
+        """The four figures of each statistic, by torch's name."""
         found: dict[str, dict[str, int]] = {}
         for name, level, peak, risen in self._levels():
             risen_before, fallen_before = self._before.get(name, (0, 0))
@@ -164,7 +163,7 @@ class PoolStatistics:
 
 
 class AllocatorStatistics:
-    """All that an allocator counts."""
+    """All statistics of an allocator."""
 
     EVENTS = ("num_alloc_retries", "num_ooms", "num_sync_all_streams", "num_device_alloc", "num_device_free")
 
@@ -179,14 +178,14 @@ class AllocatorStatistics:
         self.events: dict[str, int] = dict.fromkeys(self.EVENTS, 0)
 
     def reset_peak(self) -> None:
-        """What ``torch.cuda.reset_peak_memory_stats`` does."""
+        """Reset the peaks, like ``torch.cuda.reset_peak_memory_stats``."""
         for pools in (self.all, self.large, self.small):
             pools.reset_peak()
         self.oversize_allocations.reset_peak()
         self.oversize_segments.reset_peak()
 
     def reset_accumulated(self) -> None:
-        """What ``torch.cuda.reset_accumulated_memory_stats`` does."""
+        """Reset the accumulated figures, like ``torch.cuda.reset_accumulated_memory_stats``."""
         for pools in (self.all, self.large, self.small):
             pools.reset_accumulated()
         self.oversize_allocations.reset_accumulated()
@@ -194,7 +193,7 @@ class AllocatorStatistics:
         self.events = dict.fromkeys(self.EVENTS, 0)
 
     def flat(self, max_split_size: int) -> dict[str, int]:
-        """The dictionary of ``torch.cuda.memory_stats``, sorted by name as there.
+        """The dictionary of ``torch.cuda.memory_stats``, sorted by name like torch's.
 
         Args:
             max_split_size: bytes, -1 without a limit.

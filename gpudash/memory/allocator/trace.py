@@ -1,4 +1,4 @@
-"""What a run asked of the allocator, in order: enough to replay it on any card with any settings."""
+"""The requests of a run to the allocator, in order: enough to replay it on any card with any settings."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 from gpudash.speed.work import StepWork
 
 CATEGORIES = ("weights", "gradients", "optimizer state", "activations", "inputs", "temporary", "workspace")
-"""What a block was for; the order in which a bar shows them."""
+"""What a block was for, in the order of the parts of a bar."""
 
 WEIGHTS, GRADIENTS, OPTIMIZER_STATE, ACTIVATIONS, INPUTS, TEMPORARY, WORKSPACE = CATEGORIES
 
 
 @dataclass(frozen=True)
 class TraceMark:
-    """Where in the events a phase of a step begins.
+    """Where a phase of a step starts in the events.
 
     Attributes:
-        at: index of the first event that belongs to it.
+        at: index of its first event.
         step: number of the step, from 1; 0 before the first.
         phase: "forward", "backward", "optimizer", or "" between them.
     """
@@ -35,10 +35,10 @@ class TraceCopy(NamedTuple):
     """A copy between the host and the card.
 
     Attributes:
-        at: how many events come before it.
-        step: in which it is, from 1; 0 before the first.
+        at: number of events before it.
+        step: the step it belongs to, from 1; 0 before the first.
         size: bytes.
-        outward: whether it leaves the card.
+        outward: whether it goes from the card to the host.
     """
 
     at: int
@@ -49,12 +49,12 @@ class TraceCopy(NamedTuple):
 
 @dataclass(frozen=True)
 class ConvolutionScratch:
-    """What is known of the memory that cuDNN takes for itself in convolutions.
+    """What is known about the workspaces cuDNN allocates for convolutions.
 
     Attributes:
-        cudnn: version of the user's cuDNN that has said it, such as "9.20"; "" where none was asked.
-        unknown_bytes: how much more a convolution may take; 0 where nothing is unknown.
-        problem: why cuDNN could not be asked though it may be, a sentence without a full stop; "" for nothing.
+        cudnn: version of the user's cuDNN that reported them, such as "9.20"; "" if none was queried.
+        unknown_bytes: how much more a convolution may allocate; 0 if nothing is unknown.
+        problem: why a permitted query of cuDNN failed, a sentence without a full stop; "" if it did not.
     """
 
     cudnn: str = ""
@@ -68,16 +68,16 @@ class Trace:
 
     Attributes:
         events: ``n`` allocates block n, counted from 1, and ``-n`` frees it.
-        sizes: bytes asked for each block.
+        sizes: bytes requested for each block.
         categories: what each block was for, one of `CATEGORIES`.
         marks: where steps and phases begin, in order.
-        followed: steps that were dry-run; 0 for a run that was not, or that has none.
-        streams: block → stream it was asked on; those that are not here were on the default one, 0.
-        emptied: places in `events` before which the allocator gives its cache back (``empty_cache``), in order.
-        addresses_fall: of the torch that made it, see `device_memory.addresses_fall`.
-        convolutions: what of their memory is known.
-        copies: between the host and the card, in order; those of a trace from elsewhere are not known.
-        count_work: says what one step does beside asking for memory, see `work`; ``None`` where that was not followed.
+        followed: steps that were dry-run; 0 for a run that was not dry-run or has none.
+        streams: block → the stream that requested it; blocks not listed are on the default one, 0.
+        emptied: indices in `events` before which the allocator releases its cache (``empty_cache``), in order.
+        addresses_fall: for the torch that made it, see `device_memory.addresses_fall`.
+        convolutions: what is known about their workspaces.
+        copies: between the host and the card, in order; unknown for traces from elsewhere.
+        count_work: returns what else one step does, see `work`; ``None`` if that was not recorded.
     """
 
     events: array[int] = field(default_factory=lambda: array("q"))
@@ -94,13 +94,13 @@ class Trace:
 
     @cached_property
     def work(self) -> StepWork | None:
-        """What one step does; worked out at the first time, for few of the traces of a search are asked for it."""
+        """What one step does. Computed on first use, because a search needs it for few of its traces."""
         if self.count_work is None:
             return None
         return self.count_work()
 
     def counting(self, **facts: Any) -> Trace:
-        """The same, with what is known of its step: fields of `StepWork`."""
+        """A copy with facts about its step added: fields of `StepWork`."""
 
         def count() -> StepWork | None:
             if self.work is None:
@@ -111,14 +111,14 @@ class Trace:
 
     @property
     def steps(self) -> int:
-        """Steps that were taken."""
+        """Number of steps in the trace."""
         return max((mark.step for mark in self.marks), default=0)
 
     def step_events(self, step: int) -> tuple[int, int]:
-        """First event of a step, and the first behind it.
+        """Index of a step's first event, and of the first event after it.
 
         Raises:
-            ValueError: when there is no such step.
+            ValueError: there is no such step.
         """
         starts = [mark.at for mark in self.marks if mark.step == step]
         if not starts:
@@ -129,7 +129,7 @@ class Trace:
         return starts[0], len(self.events)
 
     def to_json(self) -> dict[str, Any]:
-        """As another process can read it, see `from_json`."""
+        """The trace as JSON for another process, see `from_json`."""
         work = self.work
         return {
             "work": None if work is None else work.to_dict(),
@@ -147,10 +147,10 @@ class Trace:
 
     @classmethod
     def from_json(cls, written: Mapping[str, Any]) -> Trace:
-        """The trace that `to_json` wrote.
+        """Parse what `to_json` wrote.
 
         Raises:
-            KeyError, IndexError, TypeError, ValueError: when it did not.
+            KeyError, IndexError, TypeError, ValueError: ``written`` does not come from `to_json`.
         """
         return cls(
             array("q", written["events"]),
@@ -167,7 +167,7 @@ class Trace:
         )
 
     def most_held(self, categories: Collection[str]) -> int:
-        """The most bytes, as they were asked for, that blocks of some categories hold at once."""
+        """The most requested bytes that blocks of these categories hold at once."""
         counted = [0]
         for size, category in zip(self.sizes, self.categories, strict=True):
             counted.append(size if category in categories else 0)
@@ -182,8 +182,8 @@ class Trace:
         return most
 
     def without(self, category: str) -> Trace:
-        """The same with every block of ``category`` empty, so that none takes memory."""
-        # a request of 0 bytes gets no block, so that events and numbers stay as they are
+        """A copy in which every block of ``category`` is empty and takes no memory."""
+        # a request of 0 bytes gets no block, so events and block numbers stay as they are
         sizes = array("q", self.sizes)
         for number, kind in enumerate(self.categories):
             if kind == category:
@@ -198,14 +198,14 @@ def _reading(work: Mapping[str, Any] | None) -> Callable[[], StepWork] | None:
 
 
 def between(first: Trace, other: Trace, share: float) -> Trace | None:
-    """What a run of a size between those of two traces asks for, if every block grows linearly with the size.
+    """Interpolate between two traces, if every block grows linearly with the size.
 
     Args:
         first, other: traces of two sizes.
-        share: of the way from the first size to the other, 0 to 1.
+        share: position between the first size and the other, 0 to 1.
 
     Returns:
-        ``None`` when the two do not ask for the same blocks in the same order.
+        ``None`` if the two do not request the same blocks in the same order.
     """
     if first.events != other.events or first.categories != other.categories or first.streams != other.streams:
         return None
@@ -216,10 +216,10 @@ def between(first: Trace, other: Trace, share: float) -> Trace | None:
 
 
 def repeated(trace: Trace, steps: int) -> Trace:
-    """``trace`` gone on to ``steps`` steps, each as its last one.
+    """``trace`` extended to ``steps`` steps, each a repetition of its last one.
 
-    A block that the last step freed and an earlier step had allocated is freed as many steps after its allocation
-    again; so what a run keeps from step to step keeps adding up.
+    A block that an earlier step allocated and the last step freed is freed equally many steps after its allocation
+    again, so what a run keeps from step to step keeps accumulating.
     """
     last = trace.steps
     if last < 2 or steps <= last:
@@ -229,8 +229,8 @@ def repeated(trace: Trace, steps: int) -> Trace:
     made = [event for event in template if event > 0]
     if not made:
         return trace
-    # a block of the last step is known by its place among those the step made, and so is one of the step
-    # before it: in a repetition these places stand for the blocks made anew
+    # a block of the last step, or of the one before it, is identified by its index among the blocks of its step: in a
+    # repetition the index stands for the newly allocated blocks
     born = {block: position for position, block in enumerate(made)}
     before_first, before_behind = trace.step_events(last - 1)
     made_before = [event for event in trace.events[before_first:before_behind] if event > 0]
@@ -245,7 +245,7 @@ def repeated(trace: Trace, steps: int) -> Trace:
     inner_copies = [copy for copy in trace.copies if copy.step == last]
     inner = [mark for mark in trace.marks if mark.step == last]
     inner_emptied = [at for at in trace.emptied if first <= at < behind]
-    # of every step from the last recorded one on, the blocks it made, in order
+    # the blocks that each step allocated, in order, from the last recorded step on
     blocks_of = [made]
     for step in range(last + 1, steps + 1):
         offset = len(events) - first
@@ -263,7 +263,7 @@ def repeated(trace: Trace, steps: int) -> Trace:
                 events.append(len(sizes))
             elif -event in born:
                 events.append(-fresh[born[-event]])
-            # made one step before, and freed now; what is older than that, a repetition frees nothing of
+            # allocated one step before and freed now; a repetition frees nothing older
             elif -event in previous and previous[-event] < len(blocks_of[-1]):
                 events.append(-blocks_of[-1][previous[-event]])
         blocks_of.append(fresh)

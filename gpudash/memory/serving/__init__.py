@@ -1,1 +1,1 @@
-"""What a server of a language model takes, and how many it serves: arithmetic on its config, as vLLM does it."""
+"""How much memory a language model server needs and how many requests it serves, by its config, as in vLLM."""

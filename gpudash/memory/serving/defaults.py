@@ -1,4 +1,4 @@
-"""What fields mean that a published config leaves out: the defaults of its architecture.
+"""Values for fields that a published config omits: the defaults of its architecture.
 
 ``defaults.json`` is written by ``python -m tests.unit.memory.serving.defaults`` from transformers' own classes.
 """
@@ -25,22 +25,22 @@ SAME = (
     ("intermediate_size", "n_inner", "ffn_dim"),
     ("sliding_window_pattern", "_sliding_window_pattern", "full_attention_interval", "layer_types"),
 )
-"""Names of one thing: a config that says one of them leaves none of the others out."""
+"""Alternative names for the same field: a config that sets one of them omits none of the others."""
 
 
 @cache
 def families() -> Mapping[str, Config]:
-    """Fields of each family that transformers knows; of a part of a config, the family of that part."""
+    """Default fields of each family that transformers knows; for a part of a config, those of the part's family."""
     text = Path(__file__).with_name("defaults.json").read_text(encoding="utf-8")
     return dict(json.loads(text)["families"])
 
 
 def completed(config: Config) -> dict[str, Any]:
-    """A config and its parts with what its architecture has for the fields that it leaves out."""
+    """A config and its parts, with the architecture's defaults for fields they omit."""
     family = _family(config)
     known = families().get(family, {})
     whole: dict[str, Any] = {**_left_out(known, config), **config}
-    # A text that is not a part of its own is the whole, as in the first configs of Qwen2-VL.
+    # If the text is not a part of its own, it is the whole config, as in the first configs of Qwen2-VL.
     if isinstance(known.get("text_config"), str) and not any(config.get(name) for name in PARTS[:2]):
         whole = {**_left_out(families().get(known["text_config"], {}), config), **whole}
     for name in PARTS:
@@ -56,7 +56,7 @@ def _family(config: Config) -> str:
 
 
 def _left_out(known: Config, given: Config) -> dict[str, Any]:
-    """Of the defaults those of fields that are not there under any name."""
+    """The defaults whose field the config does not set under any name."""
     named = set(given)
     for names in SAME:
         if _any(given, names):

@@ -1,6 +1,6 @@
-"""Engines of servers by version: how they profile, what they reserve, and how far the prediction may be off.
+"""Server engines by version: how they profile, what they reserve, and how far the prediction may be off.
 
-The values lie in ``engines.toml``, which says what they come from.
+The values are in ``engines.toml``, which states their sources.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ FORM = "Write vllm, vllm==0.19 or sglang."
 
 @dataclass(frozen=True)
 class ServerEngine:
-    """One way in which servers account for a card's memory.
+    """How a server engine accounts for a card's memory.
 
     Attributes:
         name: "vllm" or "sglang".
-        since: the first version of it, major and minor.
-        sampler_copies: copies in float32 of the logits of all requests at the sampler's peak, beside the logits
-            themselves; 0 where profiling does not sample.
-        non_torch_gib: of CUDA's libraries on one card.
-        graphs_reserved: whether CUDA graphs are taken off the KV cache.
-        margin_gib, margin_share, margin_ranks_gib: of the margin, what holds anyway, the share of what was predicted
-            beside the weights, and what several cards add.
-        activations_reserved: whether the profiled peak is taken off the KV cache.
-        batch_of_longest: whether a step computes the longest request whole, as before chunked prefill.
-        compiling_gib: what the pass takes beside its tensors when it is compiled, on an average of first and later
-            starts.
-        plain: whether it is for dense models alone that are not quantised.
-        nested_scales: whether scales of bitsandbytes that are quantised in turn stay so, where later versions unpack
+        since: the first version that does so, major and minor.
+        sampler_copies: float32 copies of the logits of all requests at the sampler's peak, in addition to the logits
+            themselves; 0 if profiling does not sample.
+        non_torch_gib: memory of the CUDA libraries on one card, GiB.
+        graphs_reserved: whether CUDA graphs reduce the KV cache.
+        margin_gib, margin_share, margin_ranks_gib: parts of the margin: a constant, a share of what is predicted
+            besides the weights, and an addition for several cards.
+        activations_reserved: whether the profiled peak reduces the KV cache.
+        batch_of_longest: whether a step computes the longest request as a whole, as before chunked prefill.
+        compiling_gib: what a compiled profiling pass takes besides its tensors, averaged over first and later starts,
+            GiB.
+        plain: whether it applies only to dense models that are not quantised.
+        nested_scales: whether bitsandbytes scales that are themselves quantised stay so; later versions dequantise
             them while loading.
     """
 
@@ -56,17 +56,17 @@ class ServerEngine:
 
     @property
     def label(self) -> str:
-        """In words, for people."""
+        """The engine's name for people."""
         title = {"vllm": "vLLM", "sglang": "SGLang"}[self.name]
         if not any(self.since):
             return title
         return f"{title} since {_dotted(self.since)}"
 
     def margin_bytes(self, profiled_bytes: int, ranks: int) -> int:
-        """How far the KV cache's memory may be off, either way, in nine of ten starts.
+        """How far the KV cache's memory may be off, in either direction, in nine out of ten starts.
 
         Args:
-            profiled_bytes: activations, graphs and libraries, as predicted.
+            profiled_bytes: predicted activations, graphs and libraries.
             ranks: of tensor parallelism.
         """
         between = self.margin_ranks_gib
@@ -76,14 +76,14 @@ class ServerEngine:
 
 
 def engine(requested: str, *, plain: bool) -> ServerEngine:
-    """The engine of a name and version, such as "vllm==0.19"; without a version the newest.
+    """The engine for a name and version, such as "vllm==0.19"; the newest without a version.
 
     Args:
-        requested: as ``--engine`` has it.
+        requested: the value of ``--engine``.
         plain: whether the model is dense and not quantised.
 
     Raises:
-        ValueError: one sentence, when there is no such engine or the version is none.
+        ValueError: in one sentence, if there is no such engine or the version is invalid.
     """
     name, pinned, version = requested.strip().lower().partition("==")
     known = [row for row in _engines() if row.name == name and (plain or not row.plain)]
@@ -100,7 +100,7 @@ def engine(requested: str, *, plain: bool) -> ServerEngine:
 
 @cache
 def _engines() -> tuple[ServerEngine, ...]:
-    """All of them, of each name from the oldest version on."""
+    """All engines, each name from its oldest version on."""
     rows: list[dict[str, Any]] = tomllib.loads(FILE.read_text(encoding="utf-8"))["engine"]
     known = {field.name for field in fields(ServerEngine)}
     return tuple(ServerEngine(**{**{k: v for k, v in row.items() if k in known}, "since": _since(row)}) for row in rows)

@@ -1,6 +1,6 @@
-"""What the header of a GGUF file says: metadata and tensors, within a bound of memory whatever the file claims.
+"""Reads metadata and tensors from the header of a GGUF file, within a memory limit whatever the file claims.
 
-The format is that of ggml's ``docs/gguf.md``; sizes of types are those of ``ggml.c`` (``type_traits``).
+The format is that of ggml's ``docs/gguf.md``; the sizes of types are those of ``ggml.c`` (``type_traits``).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 from gpudash.system.foreign_files import open_regular
 
 MOST_HEADER = 64 * 2**20
-"""Bytes that are read; vocabulary and merges of the largest tokenizers have some 15 MB."""
+"""The most bytes that are read. Vocabulary and merges of the largest tokenizers take about 15 MB."""
 
 MOST_KEPT = 4096
-"""Items of an array that are kept: one a layer. Those of the tokenizer are passed over."""
+"""The most items kept of an array: one for each layer. The tokenizer's longer arrays are skipped."""
 
 MOST_PARTS = 256
-"""Files that a model is split into."""
+"""The most files a model may be split into."""
 
 MOST_SIDE = 2**40
 
@@ -34,7 +34,7 @@ TYPES = {
     18: (256, 98), 19: (256, 50), 20: (32, 18), 21: (256, 110), 22: (256, 82), 23: (256, 136), 24: (1, 1), 25: (1, 2),
     26: (1, 4), 27: (1, 8), 28: (1, 8), 29: (256, 56), 30: (1, 2), 34: (256, 54), 35: (256, 66), 39: (32, 17),
 }  # fmt: skip
-"""Numbers of a block and its bytes, by ggml's number of a type."""
+"""Numbers in a block and its bytes, by ggml's number of the type."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class StoredTensor:
 
     Attributes:
         name: such as "blk.0.attn_q.weight".
-        numbers: how many.
-        bytes: as it is stored.
+        numbers: how many numbers it has.
+        bytes: its stored size.
     """
 
     name: str
@@ -54,11 +54,11 @@ class StoredTensor:
 
 @dataclass(frozen=True)
 class Gguf:
-    """A model as its GGUF files describe it.
+    """A model as described by its GGUF files.
 
     Attributes:
-        metadata: by key; arrays of more than `MOST_KEPT` items are left out.
-        tensors: of all parts.
+        metadata: by key, without arrays of more than `MOST_KEPT` items.
+        tensors: of all files.
     """
 
     metadata: dict[str, Any]
@@ -70,10 +70,10 @@ class Gguf:
 
 
 def read_gguf(path: Path) -> Gguf:
-    """The model of a file, with the other files that it is split into.
+    """Read the model of a file, including the other files it is split into.
 
     Raises:
-        ValueError: one sentence, when it is none, or a part is missing.
+        ValueError: in one sentence, if it is not a GGUF file or a part is missing.
         OSError: it cannot be read.
     """
     first = _read(path)
@@ -103,7 +103,7 @@ def _read(path: Path) -> Gguf:
 
 
 class _Header:
-    """A header from its first byte on; reading past the end of the data is a `struct.error` or an `IndexError`."""
+    """Reads a header from its first byte; raises `struct.error` or `IndexError` at the end of the data."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -132,7 +132,7 @@ class _Header:
         return found
 
     def _count(self) -> int:
-        """A number of things that follow, each of at least a byte."""
+        """Read the number of items that follow, each of at least one byte."""
         count = int(self._number("Q"))
         self._fits(count)
         return count

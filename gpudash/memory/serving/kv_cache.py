@@ -1,8 +1,8 @@
-"""The KV cache of a server: how many blocks there are, and how many tokens and requests they hold.
+"""The KV cache of a server: how many blocks it has, and how many tokens and requests they hold.
 
-vLLM's arithmetic (``vllm/v1/core/kv_cache_utils.py`` and ``vllm/v1/kv_cache_interface.py``): memory is blocks of pages,
-one page for each layer of a group. Layers that keep alike (all tokens, a window, a state) are put into groups of equal
-size, which draw on the same blocks; a request takes blocks of each group.
+The computation is vLLM's (``vllm/v1/core/kv_cache_utils.py`` and ``vllm/v1/kv_cache_interface.py``). Memory consists
+of blocks of pages, with one page for each layer of a group. Layers that keep the same (all tokens, a window, a state)
+form groups of equal size, which allocate from the same blocks; a request takes blocks from each group.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from dataclasses import dataclass
 from gpudash.memory.serving.served_model import CHUNKED, FULL, SLIDING, STATE, ServedModel
 
 BLOCK_TOKENS = 16
-"""Tokens of a block unless a state wants more (``CacheConfig.DEFAULT_BLOCK_SIZE``)."""
+"""Tokens in a block unless a state needs more (``CacheConfig.DEFAULT_BLOCK_SIZE``)."""
 
 MANY_MORE = 1.5
-"""Kinds of layer whose numbers differ by less are padded to the larger number, by more split by the smaller."""
+"""If the numbers of layers of two kinds differ by less, groups are padded to the larger, else split by the smaller."""
 
 FP8_KV = ("fp8", "fp8_e4m3", "fp8_e5m2")
 
 INDEXER_BYTES = 132
-"""Of a token in a layer of DeepSeek's sparse attention: 128 numbers in fp8 and their scale."""
+"""Per token in a layer of DeepSeek's sparse attention: 128 numbers in fp8 and their scale."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Layers that keep alike.
+    """Layers that keep the same kind of data.
 
     Attributes:
         kind: FULL, SLIDING, CHUNKED or STATE.
         count: groups of this kind.
-        block_tokens: tokens of one of its blocks.
+        block_tokens: tokens in one of its blocks.
     """
 
     kind: str
@@ -42,17 +42,17 @@ class Group:
 
 @dataclass(frozen=True)
 class KvCache:
-    """Blocks for requests, on each rank.
+    """The blocks for requests on each rank.
 
     Attributes:
         groups: by kind of layer.
-        block_bytes: of one block, over the layers of a group.
+        block_bytes: size of one block over the layers of a group.
         blocks: how many there are.
-        token_bytes: what one more token takes over all layers that keep every token.
-        window: tokens that a sliding layer looks back.
-        chunk: tokens of a chunk of local attention.
-        batched_tokens: computed in one step at most, which are kept beside the window.
-        prefix_caching: a state is then kept at the end of a block too.
+        token_bytes: size of one more token over all layers that keep every token.
+        window: tokens that a sliding-window layer attends to.
+        chunk: tokens in a chunk of local attention.
+        batched_tokens: the most tokens computed in one step, which are kept in addition to the window.
+        prefix_caching: whether prefixes are cached; a state is then also kept at the end of a block.
     """
 
     groups: tuple[Group, ...]
@@ -65,7 +65,7 @@ class KvCache:
     prefix_caching: bool
 
     def blocks_of_a_request(self, length: int) -> int:
-        """Blocks that the server sets aside for a request of ``length`` tokens."""
+        """Blocks that the server reserves for a request of ``length`` tokens."""
         return sum(group.count * self._blocks(group, length) for group in self.groups)
 
     def _blocks(self, group: Group, length: int) -> int:
@@ -75,22 +75,22 @@ class KvCache:
             return 1
         if group.kind == SLIDING and self.window:
             kept = min(self.window - 1 + self.batched_tokens, length)
-            return math.ceil(kept / group.block_tokens) + 1  # the window may begin inside a block
+            return math.ceil(kept / group.block_tokens) + 1  # the window may start inside a block
         if group.kind == CHUNKED and self.chunk:
             return math.ceil(min(self.chunk + self.batched_tokens, length) / group.block_tokens)
         return math.ceil(length / group.block_tokens)
 
     def concurrency(self, length: int) -> float:
-        """Requests of ``length`` tokens at a time: "Maximum concurrency"."""
+        """How many requests of ``length`` tokens fit at once: vLLM's "Maximum concurrency"."""
         return self.blocks / max(self.blocks_of_a_request(length), 1)
 
     def tokens(self, length: int) -> int:
-        """Tokens of requests of ``length``: "GPU KV cache size" of vLLM since 0.20."""
+        """Tokens held in requests of ``length``: vLLM's "GPU KV cache size" since 0.20."""
         return int(self.concurrency(length) * length)
 
     def longest(self, most: int) -> int:
-        """The longest single request, ``most`` at the most; 0 when there is none."""
-        # what holds in every round: a request of `low` fits, and one longer than `high` does not
+        """Length of the longest single request that fits, at most ``most``; 0 if none does."""
+        # invariant: a request of `low` fits, and one longer than `high` does not
         low = 0
         high = most
         while low < high:
@@ -106,7 +106,7 @@ def kv_number_bytes(kv_dtype: str, dtype_bytes: int) -> int:
     """Bytes of a number in the cache.
 
     Raises:
-        ValueError: for a dtype that is not known.
+        ValueError: the dtype is unknown.
     """
     if kv_dtype == "auto":
         return dtype_bytes
@@ -127,16 +127,16 @@ def kv_cache(
     batched_tokens: int = 2048,
     prefix_caching: bool = False,
 ) -> KvCache:
-    """The cache that fits into ``available_bytes`` of each rank.
+    """The cache that fits into ``available_bytes`` on each rank.
 
     Args:
-        model: whose tokens are kept.
-        available_bytes: of one rank.
-        ranks: of tensor parallelism; they share the heads of keys and values as far as there are any.
+        model: the model whose tokens it keeps.
+        available_bytes: on one rank.
+        ranks: of tensor parallelism; they share the heads of keys and values as far as there are enough.
         kv_dtype: as vLLM's ``--kv-cache-dtype``.
-        dtype_bytes: of the model's numbers, which "auto" means.
+        dtype_bytes: of the model's numbers, used for "auto".
         batched_tokens: vLLM's ``--max-num-batched-tokens``.
-        prefix_caching: vLLM's ``--enable-prefix-caching``, which matters to states alone.
+        prefix_caching: vLLM's ``--enable-prefix-caching``, which affects states only.
     """
     number = dtype_bytes or model.dtype_bytes
     kept = kv_number_bytes(kv_dtype, number)
@@ -144,7 +144,7 @@ def kv_cache(
     of_a_token = {kind: _token_bytes(model, kind, ranks, kept) for kind in counts}
     blocks_of = dict.fromkeys(counts, BLOCK_TOKENS)
     if STATE in counts:
-        # all groups share one page: a block of tokens is made as long as it takes to be as large as a state
+        # all groups share one page size: a block gets as many tokens as it needs to be as large as a state
         state = model.state_bytes(ranks, number)
         widest = max((size for kind, size in of_a_token.items() if kind != STATE), default=0)
         steps = 1
@@ -155,7 +155,7 @@ def kv_cache(
         if widest:
             page = BLOCK_TOKENS * steps * widest
     else:
-        # likewise without states: kinds that keep less of a token have more tokens in a block
+        # the same without states: kinds with fewer bytes per token have more tokens in a block
         page = max(of_a_token.values()) * BLOCK_TOKENS
         blocks_of = {kind: page // size for kind, size in of_a_token.items()}
     few = min(counts.values())
@@ -177,7 +177,7 @@ def kv_cache(
 
 
 def _token_bytes(model: ServedModel, kind: str, ranks: int, number: int) -> int:
-    """Of one token in a layer of a rank: keys and values of its heads, or the latent, which every rank keeps whole."""
+    """Bytes of a token in a layer of a rank: keys and values of its heads, or the latent, whole on every rank."""
     if kind == STATE:
         return 0
     if model.latent:

@@ -1,7 +1,7 @@
-"""What llama.cpp takes of a card for a GGUF file: weights of the layers there, their KV cache, and a compute buffer.
+"""What llama.cpp allocates on a card for a GGUF file: weights of the layers there, their KV cache, a compute buffer.
 
-Its own arithmetic: ``llama-model.cpp`` (which layers lie where), ``llama-kv-cache.cpp`` (cells of each layer) and
-``llama-hparams.cpp`` (widths and states). The guide's page on serving has the logs that it is held against.
+The computation is llama.cpp's: ``llama-model.cpp`` (which layers go where), ``llama-kv-cache.cpp`` (cells of each
+layer) and ``llama-hparams.cpp`` (widths and states). The guide's page on serving has the logs it is compared with.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from typing import Any
 from gpudash.memory.serving.gguf import Gguf
 
 CELLS = 256
-"""To a multiple of which the context is padded."""
+"""The context is padded to a multiple of this."""
 
 CACHE_TYPES = {
     "f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q5_1": 24 / 32, "q5_0": 22 / 32, "q4_1": 20 / 32,
     "q4_0": 18 / 32, "iq4_nl": 18 / 32,
 }  # fmt: skip
-"""Bytes of a number of the cache, by what ``--cache-type-k`` calls its type."""
+"""Bytes of a number in the cache, by the type's name in ``--cache-type-k``."""
 
 PERIODS = {"gemma2": 2, "gemma3": 6, "gpt-oss": 2, "cohere2": 4}
-"""Every how many layers one sees the whole context, of architectures whose files do not say it."""
+"""One of so many layers sees the whole context, for architectures whose files do not state it."""
 
 ATTENDS = re.compile(r"blk\.(\d+)\.(attn_k|attn_qkv|attn_kv_a_mqa|attn_kv_b)\.weight")
 RECURS = re.compile(r"blk\.(\d+)\.ssm_")
 LAYER = re.compile(r"blk\.(\d+)\.")
 
 LIBRARIES_BYTES = round(0.4 * 2**30)
-"""Of the driver and of cuBLAS, which llama.cpp's log has no line for: an assumption."""
+"""Memory of the driver and of cuBLAS, which llama.cpp's log does not list: an assumption."""
 
 MOST_CONTEXT = 2**24
 MOST_LAYERS = 4096
@@ -38,11 +38,11 @@ MOST_LAYERS = 4096
 
 @dataclass(frozen=True)
 class LlamaFlags:
-    """As llama.cpp calls them; ``None`` is everything that there is.
+    """Flags named as in llama.cpp; ``None`` stands for all there is.
 
     Attributes:
-        gpu_layers: layers on the card, the last ones first; one more than there are puts the output there too.
-        context: tokens; left out: as the model was trained for.
+        gpu_layers: layers on the card, the last ones first; one more than the model has puts the output there too.
+        context: tokens; by default the length the model was trained with.
         cache_type: of keys and values.
         ubatch: tokens computed at a time.
     """
@@ -55,10 +55,10 @@ class LlamaFlags:
 
 @dataclass(frozen=True)
 class LlamaService:
-    """A model as llama.cpp would lay it out, in bytes of the card and of the host.
+    """How llama.cpp would place a model, in bytes on the card and on the host.
 
     Attributes:
-        gpu_layers: of `layers`, with the output as one more.
+        gpu_layers: layers on the card, out of `layers`; the output counts as one more.
         context: tokens.
     """
 
@@ -75,7 +75,7 @@ class LlamaService:
 
     @property
     def card_bytes(self) -> int:
-        """Taken of the card."""
+        """Bytes on the card."""
         return self.weights_bytes + self.kv_bytes + self.compute_bytes + self.libraries_bytes
 
     @property
@@ -84,13 +84,13 @@ class LlamaService:
 
 
 class LlamaModel:
-    """A model by its GGUF header.
+    """A model described by its GGUF header.
 
     Args:
         file: the model.
 
     Raises:
-        ValueError: one sentence, when the header does not say what a language model has.
+        ValueError: in one sentence, if the header lacks what a language model has.
     """
 
     def __init__(self, file: Gguf) -> None:
@@ -103,7 +103,7 @@ class LlamaModel:
         heads = self._value("attention.head_count")
         self._head = self.hidden // max(_each(heads, 0), 1)
         places = [(int(found[1]), tensor) for tensor in file.tensors if (found := LAYER.match(tensor.name))]
-        # Layers that predict further tokens stand behind the others, and are not loaded.
+        # Layers for multi-token prediction come after the others and are not loaded.
         self._of_layer: Counter[int] = Counter()
         for place, tensor in places:
             if place < self.layers:
@@ -132,15 +132,15 @@ class LlamaModel:
 
     @property
     def vocabulary(self) -> int:
-        """Tokens, by the embedding's numbers."""
+        """Tokens in the vocabulary, from the size of the embedding."""
         embedding = next(tensor for tensor in self._file.tensors if tensor.name == "token_embd.weight")
         return embedding.numbers // self.hidden
 
     def on(self, total_bytes: int, flags: LlamaFlags) -> LlamaService:
-        """How it lies on a card of so much memory.
+        """How the model would be placed on a card with this much memory.
 
         Raises:
-            ValueError: one sentence, when a flag cannot be.
+            ValueError: in one sentence, if a flag is invalid.
         """
         context = flags.context or self.longest
         if not 0 < context <= MOST_CONTEXT or not 0 < flags.ubatch <= MOST_CONTEXT:
@@ -153,7 +153,7 @@ class LlamaModel:
         if wanted < 0:
             raise ValueError(f"--gpu-layers {wanted} is less than 0.")
         on_card = min(wanted, self.layers + 1)
-        # The output is the last to be counted and the first to go: with as many as there are layers it stays.
+        # The output counts as the last layer and leaves the card first: it stays on the host if only the layers fit
         first = max(self.layers - on_card, 0)
         has_output = on_card > self.layers
         there = range(first, self.layers)
@@ -161,7 +161,7 @@ class LlamaModel:
         host = sum(self._of_layer[place] for place in range(first)) + self._outside["token_embd.weight"]
         rest = {name: size for name, size in self._outside.items() if name != "token_embd.weight"}
         if has_output:
-            # A tied output is a second copy of the embedding, which itself stays with the host.
+            # A tied output is a second copy of the embedding, which itself stays on the host.
             weights += sum(rest.values())
             if "output.weight" not in rest:
                 weights += self._outside["token_embd.weight"]
@@ -190,7 +190,7 @@ class LlamaModel:
         )
 
     def _kept_bytes(self, place: int, context: int, ubatch: int, number: float) -> int:
-        """Of a layer: keys and values of its cells, or its state."""
+        """Bytes that a layer keeps: keys and values of its cells, or its state."""
         if place in self._recurs:
             return self._state_bytes()
         if place not in self._attends:
@@ -215,7 +215,7 @@ class LlamaModel:
         period = PERIODS.get(self._file.architecture, 1)
         if isinstance(pattern, int) and pattern > 0:
             period = pattern
-        # Where nothing says which layers have a window, all are counted whole.
+        # If nothing says which layers have a window, all are counted with the whole context.
         return period > 1 and (place + 1) % period != 0
 
     def _state_bytes(self) -> int:
@@ -227,8 +227,8 @@ class LlamaModel:
         return 4 * (max(kernel - 1, 0) * (inner + 2 * groups * state) + state * inner)
 
     def most_layers(self, total_bytes: int, flags: LlamaFlags) -> int:
-        """Layers that a card has room for, with the output as one more."""
-        # what holds in every round: `low` layers fit, and more than `high` do not
+        """The most layers that fit on a card; the output counts as one more."""
+        # invariant: `low` layers fit, and more than `high` do not
         low = 0
         high = self.layers + 1
         while low < high:
@@ -240,8 +240,8 @@ class LlamaModel:
         return low
 
     def longest_context(self, total_bytes: int, flags: LlamaFlags) -> int:
-        """Tokens that have room with as many layers on the card; 0 where none have."""
-        # what holds in every round: `low` steps fit, and more than `high` do not
+        """The longest context in tokens with this many layers on the card; 0 if none fits."""
+        # invariant: `low` steps fit, and more than `high` do not
         low = 0
         high = self.longest // CELLS
         while low < high:
@@ -254,7 +254,7 @@ class LlamaModel:
 
 
 def _each(value: Any, place: int) -> int:
-    """A number of heads, which may be one for each layer."""
+    """A number of heads, which may be a list with one number for each layer."""
     if isinstance(value, list):
         value = dict(enumerate(value)).get(place)
     if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 2**20:

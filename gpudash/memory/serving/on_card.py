@@ -1,4 +1,4 @@
-"""What a server comes to on one card, in figures that cross a process and in the few words there is room for."""
+"""What a server needs on one card, as figures that can be sent between processes and as short texts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from gpudash.units import format_bytes, format_count, format_duration, format_throughput
 
-if TYPE_CHECKING:  # the window shows what was planned elsewhere, and starts without what plans it
+if TYPE_CHECKING:  # the window only shows a plan, and starts without importing the planner
     from gpudash.memory.serving.plan import ServingAnswer
     from gpudash.speed.serving import ServingTime
 
@@ -17,32 +17,32 @@ Standing = Literal["fits", "uncertain", "short", "refused"]
 KV_CACHE = "KV cache"
 
 MOST_WAYS = 3
-"""Changes that are named."""
+"""The most changes that are listed."""
 
 
 @dataclass(frozen=True)
 class ServerOnCard:
-    """A server as it would start on a card, in bytes of each of the cards that share the model.
+    """A server as it would start on a card; bytes are those of each card that shares the model.
 
     Attributes:
-        key: of the card that was asked about.
-        reason: why nothing can be said; "" where something can.
-        cards: that share the model.
-        capacity_bytes: of a card.
-        limit_bytes: what the server may have of it, with what its engine takes beside its share.
+        key: of the requested card.
+        reason: why there is no prediction; "" if there is one.
+        cards: number of cards that share the model.
+        capacity_bytes: memory of a card.
+        limit_bytes: what the server may use of it, including what its engine takes outside its share.
         weights_bytes, activation_bytes, reserved_graph_bytes, non_torch_bytes: as of `Service`.
-        kv_bytes: what is left for the KV cache; negative: how much is missing.
-        tokens: that the cache holds.
-        length: of the longest request, tokens.
-        longest: the longest that would have room, tokens; 0 for none.
-        users: requests of that length at a time.
-        users_requested: how many are to be served; ``None`` where that was not said.
+        kv_bytes: what is left for the KV cache; if negative, how much is missing.
+        tokens: how many the cache holds.
+        length: tokens of the longest request.
+        longest: the longest request that would fit, in tokens; 0 for none.
+        users: how many requests of that length fit at once.
+        users_requested: how many should be served; ``None`` if not given.
         fits: whether it starts.
-        certain: whether that holds within the margin too.
-        enough: whether it serves as many as were asked for.
-        tokens_per_s: of all users together, predicted; ``None`` where that is not known.
-        first_token_s: until the first token of an answer comes, predicted; ``None`` as well.
-        ways: changes with which it would serve as many as asked.
+        certain: whether `fits` also holds within the margin.
+        enough: whether it serves as many users as requested.
+        tokens_per_s: predicted for all users together; ``None`` if unknown.
+        first_token_s: predicted seconds until the first token of an answer; ``None`` if unknown.
+        ways: changes with which it would serve as many users as requested.
     """
 
     key: str
@@ -69,18 +69,18 @@ class ServerOnCard:
 
     @classmethod
     def of(cls, key: str, answer: ServingAnswer, time: ServingTime | None, *, ways: bool) -> ServerOnCard:
-        """An answer in figures.
+        """Convert an answer to figures.
 
         Args:
             key: of the card.
-            answer: to the question.
-            time: how fast it is predicted to be; ``None`` where that is not known.
-            ways: whether to look for changes that would serve more.
+            answer: the answer to convert.
+            time: its predicted speed; ``None`` if unknown.
+            ways: whether to search for changes that would serve more.
         """
         service = answer.service
         found: tuple[str, ...] = ()
         if ways:
-            # More cards than are enough are enough as well: of those the fewest.
+            # If fewer cards suffice, more do too: list the fewest only.
             now = service.flags.tensor_parallel
             enough = [way for way in answer.ways if way.enough]
             more = [way.service.flags.tensor_parallel for way in enough if way.service.flags.tensor_parallel > now]
@@ -88,7 +88,7 @@ class ServerOnCard:
             found = tuple(way.change for way in enough if way.service.flags.tensor_parallel in shown)
         limit = int(service.card.total_bytes * service.flags.gpu_memory_utilization)
         if not service.engine.activations_reserved:
-            limit += service.activation_bytes  # outside of its share
+            limit += service.activation_bytes  # outside its share
         longest = 0
         if service.kv_bytes > 0:
             longest = service.cache.longest(service.max_model_len)
@@ -118,7 +118,7 @@ class ServerOnCard:
 
     @property
     def standing(self) -> Standing:
-        """What is known of it."""
+        """The state to show: refused, uncertain, fits or short."""
         if self.reason:
             return "refused"
         if not self.certain:
@@ -129,7 +129,7 @@ class ServerOnCard:
 
     @property
     def verdict(self) -> str:
-        """In two or three words: "16 users", "9 of 16 users", "2.1 GiB short", "up to 9 312 tokens"."""
+        """The verdict in two or three words: "16 users", "9 of 16 users", "2.1 GiB short", "up to 9 312 tokens"."""
         if self.reason:
             return "no answer"
         if self.kv_bytes <= 0:
@@ -142,28 +142,28 @@ class ServerOnCard:
 
     @property
     def detail(self) -> str:
-        """What the KV cache holds; else the reason."""
+        """What the KV cache holds, or the reason."""
         if self.reason or self.kv_bytes <= 0:
             return self.reason or "no KV cache"
         return f"KV {_tokens(self.tokens)} tokens"
 
     @property
     def speed(self) -> str:
-        """Tokens a second of all users together; "" where that is not known."""
+        """Tokens per second of all users together; "" if unknown."""
         if self.tokens_per_s is None:
             return ""
         return format_throughput(self.tokens_per_s, "tok")
 
     @property
     def share(self) -> float | None:
-        """The share of the card that is taken before there is a cache, 0 to 1."""
+        """The share of the card in use before there is a cache, 0 to 1."""
         if not self.capacity_bytes:
             return None
         return min(1.0, sum(self.parts.values()) / self.capacity_bytes)
 
     @property
     def parts(self) -> Mapping[str, int]:
-        """What is taken before there is a cache, by the names of its colours."""
+        """What is in use before there is a cache, by the names of the colours."""
         return {
             "context": self.non_torch_bytes,
             "weights": self.weights_bytes,
@@ -173,7 +173,7 @@ class ServerOnCard:
 
     @property
     def headline(self) -> str:
-        """The verdict in a sentence."""
+        """The verdict as a sentence."""
         if self.reason:
             return self.reason
         where = ""
@@ -191,7 +191,7 @@ class ServerOnCard:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What it rests on, and what would serve more."""
+        """What the verdict is based on, and what would serve more."""
         if self.reason:
             return ()
         lines = []
@@ -212,7 +212,7 @@ def _users(count: int) -> str:
 
 
 def _tokens(count: int) -> str:
-    """About how many, in four letters: 9 312, 412k, 3.1M."""
+    """A rounded number in about four characters: 9 312, 412k, 3.1M."""
     if count < 10_000:
         return format_count(count)
     if count < 1_000_000:

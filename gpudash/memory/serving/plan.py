@@ -1,6 +1,4 @@
-"""What a server takes of its cards, how many requests it serves at a time, what would serve as many as asked; and all
-of it as one answer.
-"""
+"""Plans a server: the memory it needs, how many requests it serves, and what would serve as many as requested."""
 
 from __future__ import annotations
 
@@ -22,34 +20,34 @@ from gpudash.units import format_bytes
 GIB = 2**30
 
 LARGE_BYTES = 70 * GIB
-"""From here on a card is given larger batches, unless it is an A100 (vLLM's ``EngineArgs.get_batch_defaults``)."""
+"""From this size on a card gets larger batches, unless it is an A100 (vLLM's ``EngineArgs.get_batch_defaults``)."""
 
 LONGEST_WHOLE = 32_768
-"""Tokens of the longest request that vLLM's first engine read in one step."""
+"""Tokens in the longest request that vLLM's first engine processed in one step."""
 
 UTILISATIONS = tuple(hundredths / 100 for hundredths in range(5, 100))
-"""Of a card's memory: what ``--gpu-memory-utilization`` is looked for among."""
+"""The values of ``--gpu-memory-utilization`` that a search tries."""
 
 RANKS = (1, 2, 4, 8)
-"""Cards of one machine that are tried."""
+"""Numbers of cards in one machine that a search tries."""
 
 LEAST_CAPABILITY = (8, 0)
-"""Of a card that computes in bfloat16, as most models are stored."""
+"""Lowest compute capability of a card that computes in bfloat16, as most models are stored."""
 
 DISAGREEMENT = 0.05
-"""Where config and safetensors headers are further apart, the headers are right."""
+"""If config and safetensors headers differ by more, the headers are used."""
 
 
 @dataclass(frozen=True)
 class ServerCard:
-    """A GPU of which each rank has one.
+    """The GPU model that every rank uses.
 
     Attributes:
-        name: in words.
-        total_bytes: as programs see it.
-        shares_buffers: whether several of them map one another's memory.
-        marlin: whether it computes 4-bit experts by the kernel of cards before Hopper.
-        key: by which it is asked for; "" for one that is not known by name.
+        name: for people.
+        total_bytes: memory as programs see it.
+        shares_buffers: whether several of them map each other's memory.
+        marlin: whether it computes 4-bit experts with the kernel for cards before Hopper.
+        key: the name to request it by; "" if it is not known by name.
     """
 
     name: str
@@ -60,7 +58,7 @@ class ServerCard:
 
     @classmethod
     def named(cls, card: SimulatedCard) -> ServerCard:
-        """A card by what it is asked for: one that is known, or bytes of memory."""
+        """The card of a request: a known one, or an amount of memory in bytes."""
         if isinstance(card, KnownGpu):
             return cls.known(card)
         return cls(f"a card of {format_bytes(card)}", card)
@@ -71,7 +69,7 @@ class ServerCard:
 
     @classmethod
     def found(cls, product: str, total_bytes: int) -> ServerCard:
-        """A card by what its driver calls it: one that is known has more facts than its size, which stays its own."""
+        """The card for the driver's product name: if known, with its properties, but with the size given here."""
         known = find(product)
         if known is None:
             return cls(product, total_bytes)
@@ -79,11 +77,11 @@ class ServerCard:
 
     @property
     def is_alone(self) -> bool:
-        """Whether no machine has several of them."""
+        """Whether no machine has more than one of them."""
         return self.key.endswith("-laptop")
 
     def why_not(self, ranks: int) -> str:
-        """Why as many of it cannot share a model; "" where they can."""
+        """Why ``ranks`` of these cards cannot share a model; "" if they can."""
         if ranks > 1 and self.is_alone:
             return f"no machine has several {self.name}"
         return ""
@@ -95,25 +93,25 @@ class ServerCard:
 
 @dataclass(frozen=True)
 class ServerFlags:
-    """As vLLM calls them; ``None`` is vLLM's own choice.
+    """Flags named as in vLLM; ``None`` leaves the choice to vLLM.
 
     Attributes:
-        gpu_memory_utilization: share of the card that the server may have.
-        max_model_len: the longest request, in tokens.
+        gpu_memory_utilization: share of the card that the server may use.
+        max_model_len: length of the longest request, in tokens.
         max_num_batched_tokens: tokens computed in one step.
         max_num_seqs: requests in one step.
-        tensor_parallel: cards that share the model.
-        dtype: of the model's numbers; "auto" as its config says.
-        kv_dtype: of the cache's.
-        quantization: of a model that is not quantised: fp8 or bitsandbytes while loading; awq, gptq, mxfp4 or nvfp4
-            as a checkpoint of it that is packed so.
+        tensor_parallel: number of cards that share the model.
+        dtype: of the model's numbers; "auto" takes it from the config.
+        kv_dtype: of the cache's numbers.
+        quantization: of a model that is not quantised. fp8 and bitsandbytes quantise it while loading; awq, gptq,
+            mxfp4 and nvfp4 stand for a checkpoint that is packed that way.
         enforce_eager: no CUDA graphs.
-        prefix_caching: keep what requests begin alike with.
-        allow_long_max_model_len: let requests be longer than the model has positions, as vLLM's environment variable
+        prefix_caching: keep the prefixes that requests share.
+        allow_long_max_model_len: allow requests longer than the model has positions, as vLLM's environment variable
             ``VLLM_ALLOW_LONG_MAX_MODEL_LEN=1`` does.
-        max_loras: slots for adapters, 0 without.
+        max_loras: slots for LoRA adapters, 0 for none.
         max_lora_rank: the largest rank of an adapter.
-        engine: the server and its version, such as "vllm==0.19"; without a version the newest.
+        engine: the server and its version, such as "vllm==0.19"; the newest without a version.
     """
 
     gpu_memory_utilization: float = 0.92
@@ -132,10 +130,10 @@ class ServerFlags:
     engine: str = "vllm"
 
     def check(self, model: ServedModel) -> None:
-        """Refuse what no server would start with.
+        """Reject flags that no server would start with.
 
         Raises:
-            ValueError: one sentence.
+            ValueError: in one sentence.
         """
         if not 0 < self.gpu_memory_utilization <= 1:
             raise ValueError(f"--gpu-memory-utilization {self.gpu_memory_utilization} is no share between 0 and 1.")
@@ -167,18 +165,18 @@ class ServerFlags:
 
 @dataclass(frozen=True)
 class Service:
-    """A server as it would start, in bytes of each card.
+    """A server as it would start; bytes are those of each card.
 
     Attributes:
-        flags: with what vLLM chooses filled in.
+        flags: with vLLM's choices filled in.
         weights_from: "config" or "safetensors".
-        engine: that accounts for it.
+        engine: the engine that accounts for the memory.
         activation_bytes: the peak of the profiling pass.
-        graph_bytes: CUDA graphs; 0 without.
+        graph_bytes: CUDA graphs; 0 without them.
         adapter_bytes: slots for LoRA adapters.
-        non_torch_bytes: of the driver's libraries, and between ranks.
-        kv_bytes: what is left for the KV cache; negative: how much is missing.
-        cache: what that holds.
+        non_torch_bytes: the CUDA libraries, and what ranks exchange.
+        kv_bytes: what is left for the KV cache; if negative, how much is missing.
+        cache: the KV cache in that memory.
     """
 
     card: ServerCard
@@ -196,12 +194,12 @@ class Service:
 
     @property
     def fits(self) -> bool:
-        """Whether it starts: one request of the longest length has room."""
+        """Whether it starts: one request of the longest length fits."""
         return self.kv_bytes > 0 and self.concurrency >= 1
 
     @property
     def shortage(self) -> str:
-        """Why it does not start, in words; "" where it does."""
+        """A sentence on why it does not start; "" if it does."""
         if self.kv_bytes <= 0:
             return f"does not start, {format_bytes(-self.kv_bytes)} short before there is a KV cache"
         if not self.fits:
@@ -211,19 +209,19 @@ class Service:
 
     @property
     def certain(self) -> bool:
-        """Whether that holds within the margin too."""
+        """Whether `fits` also holds within the margin."""
         need = self.cache.blocks_of_a_request(self.max_model_len) * self.cache.block_bytes
         return abs(self.kv_bytes - need) > self.margin_bytes
 
     @property
     def margin_bytes(self) -> int:
-        """How far `kv_bytes` may be off, either way."""
+        """How far `kv_bytes` may be off, in either direction."""
         profiled_bytes = self.activation_bytes + self.reserved_graph_bytes + self.non_torch_bytes
         return self.engine.margin_bytes(profiled_bytes, self.flags.tensor_parallel)
 
     @property
     def reserved_graph_bytes(self) -> int:
-        """What graphs take off the KV cache."""
+        """By how much CUDA graphs reduce the KV cache."""
         if self.engine.graphs_reserved:
             return self.graph_bytes
         return 0
@@ -233,20 +231,20 @@ class Service:
         return self.cache.concurrency(self.max_model_len)
 
     def users(self, length: int) -> int:
-        """Requests of ``length`` tokens at a time, by memory and by ``--max-num-seqs``."""
+        """How many requests of ``length`` tokens fit at once, by memory and by ``--max-num-seqs``."""
         return min(int(self.cache.concurrency(length)), self.flags.max_num_seqs or 0)
 
 
 @dataclass(frozen=True)
 class Way:
-    """A change, or a card, and what it would serve.
+    """A change of flags or another card, and what the server would serve with it.
 
     Attributes:
-        change: as a flag, or what the card is called.
-        service: with it.
-        length: tokens of each request: as many as asked for, or the most that has room.
-        users: requests of that length at a time.
-        enough: whether they are as many as asked for, of the length asked for.
+        change: the flag, or the name of the card.
+        service: the server with the change.
+        length: tokens of each request: as many as requested, or the most that fit.
+        users: how many requests of that length fit at once.
+        enough: whether number and length of the requests are those asked for.
     """
 
     change: str
@@ -257,7 +255,7 @@ class Way:
 
     @classmethod
     def of(cls, change: str, service: Service, users: int, length: int) -> Way:
-        """What ``service`` serves of ``users`` requests of ``length`` tokens."""
+        """How many of ``users`` requests of ``length`` tokens ``service`` serves."""
         possible = min(length, service.max_model_len)
         served = 0
         if service.fits:
@@ -266,17 +264,17 @@ class Way:
 
 
 def _usual_requests(card: ServerCard, server: ServerEngine) -> int:
-    """vLLM's own choice of ``--max-num-seqs``."""
+    """vLLM's default for ``--max-num-seqs``."""
     if card.takes_large_batches and not server.batch_of_longest:
         return 1024
     return 256
 
 
 def _usual_tokens(card: ServerCard, server: ServerEngine, requests: int, length: int) -> int:
-    """vLLM's own choice of ``--max-num-batched-tokens``."""
+    """vLLM's default for ``--max-num-batched-tokens``."""
     usual = 2048
     if server.batch_of_longest:
-        # its first engine read prompts in pieces beyond 32,768 tokens alone (EngineArgs.create_engine_config)
+        # its first engine chunked only prompts beyond 32,768 tokens (EngineArgs.create_engine_config)
         if length <= LONGEST_WHOLE:
             usual = max(usual, length)
     elif card.takes_large_batches:
@@ -288,12 +286,12 @@ class ModelServer:
     """A model to be served.
 
     Args:
-        config: the whole of its ``config.json``.
-        tensors: name, dtype and shape of what its safetensors files have; empty where there are none.
-        built: as of `ServedModel`.
+        config: the whole ``config.json``.
+        tensors: name, dtype and shape of every tensor in its safetensors files; empty if there are none.
+        built: as in `ServedModel`.
 
     Raises:
-        ValueError: one sentence, when the config is not one of a language model.
+        ValueError: in one sentence, if the config is not that of a language model.
     """
 
     def __init__(
@@ -307,10 +305,10 @@ class ModelServer:
         self._weights: dict[tuple[int, int, str | None, bool, bool], tuple[int, str]] = {}
 
     def on(self, card: ServerCard, flags: ServerFlags) -> Service:
-        """How it would start on as many cards as `ServerFlags.tensor_parallel`.
+        """How the server would start on `ServerFlags.tensor_parallel` cards.
 
         Raises:
-            ValueError: one sentence, when flags cannot be, or the weights are not known.
+            ValueError: in one sentence, if flags are invalid or the weights are unknown.
         """
         model = self.model
         flags.check(model)
@@ -322,7 +320,7 @@ class ModelServer:
         server = self.engine(flags)
         requests = flags.max_num_seqs or _usual_requests(card, server)
         batched = flags.max_num_batched_tokens or _usual_tokens(card, server, requests, length)
-        # no step computes more than all requests together are long
+        # a step computes at most the tokens of all requests together
         batched = min(batched, requests * length)
         filled = replace(flags, max_num_seqs=requests, max_num_batched_tokens=batched)
         number = model.dtype_bytes
@@ -332,7 +330,7 @@ class ModelServer:
         weights, source = self._weights_of(ranks, number, flags, marlin=card.marlin, nested=server.nested_scales)
         sampled = requests
         if server.batch_of_longest and length > LONGEST_WHOLE:
-            sampled = 0  # read in pieces, no prompt of the profiled batch comes to its end
+            sampled = 0  # with chunked prefill no prompt of the profiled batch is completed
         activation = activation_bytes(
             model,
             server,
@@ -422,14 +420,14 @@ class ModelServer:
             changes[f"--max-num-seqs {users}"] = replace(flags, max_num_seqs=users)
         now = self._way("", service.card, flags, users, length).users
         found = [self._way(change, service.card, changed, users, length) for change, changed in changes.items()]
-        none = service.kv_bytes <= 0  # then what leaves room for a cache at all is a way too
+        none = service.kv_bytes <= 0  # then any change that leaves room for a cache is worth listing
         return [way for way in found if way.users > now or way.enough or (none and way.service.kv_bytes > 0)]
 
     def _way(self, change: str, card: ServerCard, flags: ServerFlags, users: int, length: int) -> Way:
         return Way.of(change, self.on(card, flags), users, length)
 
     def least_utilisation(self, card: ServerCard, flags: ServerFlags, users: int, length: int) -> float | None:
-        """The smallest share of the card with which ``users`` requests of ``length`` tokens are served, if any."""
+        """The smallest share of the card that serves ``users`` requests of ``length`` tokens, if any."""
         flags = replace(flags, max_num_seqs=flags.max_num_seqs or self._requests(card, flags, users))
         for share in UTILISATIONS:
             if self._way("", card, replace(flags, gpu_memory_utilization=share), users, length).enough:
@@ -440,13 +438,13 @@ class ModelServer:
         return max(users, _usual_requests(card, self.engine(flags)))
 
     def engine(self, flags: ServerFlags) -> ServerEngine:
-        """The server's, which also depends on the model."""
+        """The engine for these flags and this model."""
         dense = not self.model.experts and not self.model.latent and {*self.model.kinds} <= {FULL, SLIDING}
         return engine(flags.engine, plain=dense and not method_of(self.model.whole, flags.quantization))
 
     def cards(self, flags: ServerFlags, users: int, length: int) -> list[Way]:
-        """Of every card known by name the fewest that serve ``users`` requests of ``length`` tokens, the least memory
-        first; `Way.service` has their number as `ServerFlags.tensor_parallel`."""
+        """For each card known by name, the fewest that serve ``users`` requests of ``length`` tokens, the least memory
+        first. `ServerFlags.tensor_parallel` of `Way.service` is their number."""
         found = []
         for gpu in KNOWN_GPUS:
             if gpu.capability < LEAST_CAPABILITY:
@@ -464,14 +462,14 @@ class ModelServer:
 
 
 class ServingAnswer:
-    """A service, and what would serve as many as asked, which is looked for when it is asked for.
+    """A planned server, and the changes that would serve as many users as requested, which are computed on first use.
 
     Args:
         path: of the model.
         server: the model.
-        service: as asked for.
+        service: as requested.
         length: tokens of each request.
-        users: requests that are to be served; ``None`` when not given.
+        users: how many should be served; ``None`` if not given.
     """
 
     def __init__(self, path: str, server: ModelServer, service: Service, length: int, users: int | None) -> None:
@@ -493,7 +491,7 @@ class ServingAnswer:
 
     @cached_property
     def cards(self) -> list[Way]:
-        """Cards that would serve as many as asked."""
+        """Cards that would serve as many users as requested."""
         if self._suffices:
             return []
         return self.server.cards(self.service.flags, self.users or 1, self.length)
@@ -505,11 +503,11 @@ class ServingAnswer:
 
     @property
     def _suffices(self) -> bool:
-        # of a server that starts, and of which nobody asked for more, nothing has to be changed
+        # a server that starts needs no change unless more users were requested
         return self.users is None and self.service.fits
 
     def to_json(self) -> dict[str, Any]:
-        """As ``resources/guide/json.md`` has it."""
+        """The answer in the format that ``resources/guide/json.md`` describes."""
         service = self.service
         cache = service.cache
         fits = None

@@ -1,10 +1,10 @@
-"""What a server takes beside weights and KV cache: activations of its profiling pass, CUDA graphs, the libraries' part.
+"""Server memory besides weights and KV cache: activations of the profiling pass, CUDA graphs and CUDA libraries.
 
 vLLM measures them when it starts (``Worker.determine_available_memory``): a forward pass over
-``--max-num-batched-tokens`` tokens, then a sampling of ``--max-num-seqs`` requests; what is left of
-``--gpu-memory-utilization`` is the KV cache. Which tensors live at the two peaks follows from the model's shapes. How
-many of each was fitted to logs of vLLM 0.19 on an H100, its form with all of them in view; the guide's page on serving
-has every log and its error. What differs by engine and version is in `engines.py`.
+``--max-num-batched-tokens`` tokens, then sampling for ``--max-num-seqs`` requests; what is left of
+``--gpu-memory-utilization`` is the KV cache. Which tensors are alive at the two peaks follows from the model's shapes.
+How many of each was fitted to logs of vLLM 0.19 on an H100, and the form was chosen with all logs in view; the guide's
+page on serving has every log and its error. Differences between engines and versions are in `engines.py`.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from gpudash.memory.serving.weights import method_of
 GIB = 2**30
 
 HIDDEN_AT_SAMPLING = 1.5
-"""Hidden states of the batch that are still there then."""
+"""The batch's hidden states that are still alive while sampling, in multiples of their size."""
 
 MLP_TENSORS, HIDDEN_AT_MLP = 3.0, 4.25
-"""At the peak of the forward pass: outputs of gate and up projection and their product, and hidden states."""
+"""At the peak of the forward pass: the outputs of gate and up projection with their product, and hidden states."""
 
 ENCODED = 2.5
-"""Hidden states' worth of what an encoder of images leaves, where there is one."""
+"""What an image encoder leaves, in multiples of the hidden states, if there is one."""
 
 BETWEEN_RANKS_BYTES = {True: round(2.1 * GIB), False: round(0.3 * GIB)}
-"""Of several ranks, in place of what one takes: with buffers that all see, on data-centre cards since Hopper, or
-without."""
+"""Several ranks take this in place of the memory of one: with buffers mapped by all, on data-centre cards since
+Hopper, or without."""
 
 GRAPHS_BYTES, GRAPHS_OF_A_LAYER_BYTES, GRAPHS_OF_EXPERTS_BYTES = round(0.2 * GIB), round(0.02 * GIB), round(0.5 * GIB)
-"""CUDA graphs of all sizes: in any case, for each layer, and where there are experts."""
+"""CUDA graphs of all batch sizes: a constant, an amount per layer, and one for models with experts."""
 
 MOST_CAPTURED = 512
-"""The largest batch that is captured, twice ``--max-num-seqs`` at the most."""
+"""The largest batch that is captured, and at most twice ``--max-num-seqs``."""
 
 LORA_OVERHEAD = 1.25
-"""What slots of adapters took of the bytes of their matrices: 79.0 MiB each for 63.0 in the one log that has them (vLLM
-0.27, Qwen3-4B, rank 16, 1 to 64 slots)."""
+"""Adapter slots take this multiple of the bytes of their matrices: 79.0 MiB each for 63.0 in the only log that has
+them (vLLM 0.27, Qwen3-4B, rank 16, 1 to 64 slots)."""
 
 
 def activation_bytes(
@@ -50,11 +50,11 @@ def activation_bytes(
     dtype_bytes: int | None = None,
     quantization: str | None = None,
 ) -> int:
-    """The peak of the profiling pass over what was there before it, on one rank.
+    """The peak of the profiling pass on one rank, above what was allocated before it.
 
     Args:
-        model: that is profiled.
-        engine: that profiles it.
+        model: the profiled model.
+        engine: the engine that profiles it.
         batched_tokens: vLLM's ``--max-num-batched-tokens``.
         requests: vLLM's ``--max-num-seqs``.
         ranks: of tensor parallelism, which share the MLP but not the logits.
@@ -81,12 +81,12 @@ def activation_bytes(
 
 
 def non_torch_bytes(engine: ServerEngine, ranks: int, *, shared_buffers: bool) -> int:
-    """Of CUDA's libraries and of what ranks exchange.
+    """Memory of the CUDA libraries, and of what ranks exchange.
 
     Args:
-        engine: that takes it.
+        engine: the server's engine.
         ranks: of tensor parallelism.
-        shared_buffers: whether the cards map one another's memory, as data-centre cards since Hopper do.
+        shared_buffers: whether the cards map each other's memory, as data-centre cards since Hopper do.
     """
     if ranks == 1:
         return round(engine.non_torch_gib * GIB)
@@ -94,7 +94,7 @@ def non_torch_bytes(engine: ServerEngine, ranks: int, *, shared_buffers: bool) -
 
 
 def graph_bytes(model: ServedModel, requests: int) -> int:
-    """CUDA graphs, of batches of 1, 2, 4, every 8 to 256 and every 16 to 512, as far as ``requests`` reach."""
+    """CUDA graphs for batches of 1, 2, 4, every 8 to 256 and every 16 to 512, as far as ``requests`` reach."""
     largest = min(2 * requests, MOST_CAPTURED)
     captured = _sizes(largest) / _sizes(MOST_CAPTURED)
     experts = 0
@@ -108,24 +108,24 @@ def _sizes(largest: int) -> int:
 
 
 def adapter_bytes(model: ServedModel, slots: int, rank: int, ranks: int, dtype_bytes: int) -> int:
-    """The slots that a server keeps for LoRA adapters, whether any is loaded or not, on each card.
+    """The slots that a server reserves on each card for LoRA adapters, whether any is loaded or not.
 
     Args:
-        model: whose matrices they lie beside.
+        model: the model the adapters belong to.
         slots: vLLM's ``--max-loras``.
         rank: vLLM's ``--max-lora-rank``.
         ranks: of tensor parallelism, which share them.
         dtype_bytes: of the model's numbers.
 
     Raises:
-        ValueError: one sentence, for a family whose matrices are not known.
+        ValueError: in one sentence, if the matrices of the family are unknown.
     """
     if not slots:
         return 0
     numbers = 0
     for matrix in model.matrices():
         if matrix.name.startswith("model.layers.") and matrix.quantisable and "experts." not in matrix.name:
-            # what is fused, such as q, k and v, has an A of its own for each part
+            # a fused matrix, such as q, k and v, has an A of its own for each part
             parts = matrix.count
             if matrix.copied:
                 parts = 3

@@ -1,6 +1,6 @@
-"""What a model's ``config.json`` says of its layers, as a server needs it: matrices and kinds of attention.
+"""The layers of a model by its ``config.json``, as a server needs them: matrices and kinds of attention.
 
-Names of fields are those of Hugging Face's configs; where families say one thing under several names, all are read.
+Field names are those of Hugging Face's configs; if families use several names for one field, all are read.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from gpudash.memory.serving.defaults import completed
 Config = Mapping[str, Any]
 
 Split = Literal["columns", "rows", "vocabulary", "whole"]
-"""How ranks of tensor parallelism share a matrix: by its outputs, its inputs, padded rows of tokens, or not at all."""
+"""How tensor-parallel ranks split a matrix: by its outputs, its inputs, padded vocabulary rows, or not at all."""
 
 FULL, SLIDING, CHUNKED, STATE = "full", "sliding", "chunked", "state"
-"""Kinds of layer by what they keep of a request: every token, a window, a chunk, or one state whatever the length."""
+"""Kinds of layer by what they keep of a request: every token, a window, a chunk, or a state of constant size."""
 
 _KINDS = {
     "full_attention": (FULL,),
@@ -32,49 +32,49 @@ _KINDS = {
     "moe": (),
     "mlp": (),
 }
-"""What a layer keeps, by what configs call it."""
+"""What a layer keeps, by its name in configs."""
 
 _KINDS_OF_FAMILY = {
     "zamba": {"hybrid": (FULL, STATE)},
     "zamba2": {"hybrid": (FULL, STATE)},
 }
-"""Names that mean something else elsewhere."""
+"""Names with another meaning in these families."""
 
 DTYPES = {"float32": 4, "float": 4, "float16": 2, "half": 2, "bfloat16": 2}
-"""Bytes of a number, by what ``--dtype`` and configs call it."""
+"""Bytes of a number, by the dtype's name in ``--dtype`` and configs."""
 
 MOST_LAYERS = 4096
 MOST_NAME = 60
 
 MOST = 2**40
-"""Larger numbers are no size of a model."""
+"""Larger numbers cannot be the size of a model."""
 
 PLAIN_MLP = frozenset({"phi", "gpt_neox", "opt", "starcoder2"})
-"""Families whose MLP has two matrices; the others' has a gate, and so three."""
+"""Families whose MLP has two matrices; in others it also has a gate, so three."""
 
 MAMBA = frozenset({"mamba", "falcon_mamba"})
-"""Families of the first Mamba alone, whose state is as wide as its inner layer."""
+"""Families that consist of Mamba 1 layers, whose state is as wide as the inner layer."""
 
 STATES_ONLY = MAMBA | {"mamba2"}
 """Families without attention."""
 
 MAMBA_BETWEEN = frozenset({"jamba", "zamba"})
-"""Families in which layers of the first Mamba stand between others."""
+"""Families that mix Mamba 1 layers with others."""
 
 BOTH = frozenset({"falcon_h1"})
-"""Families in each of whose layers attention and Mamba read the same tokens side by side."""
+"""Families that run attention and Mamba on the same tokens in parallel in each layer."""
 
 SHORT_CONVOLUTIONS = frozenset({"lfm2", "lfm2_moe"})
-"""Families whose states are the last inputs of a convolution and nothing else."""
+"""Families whose state is only the last inputs of a convolution."""
 
 LIGHTNING = frozenset({"minimax", "minimax_text_01", "minimax_m1"})
-"""Families whose states are what lightning attention has summed up, without a convolution."""
+"""Families whose state is the running sum of lightning attention, without a convolution."""
 
 KIMI_DELTA = frozenset({"kimi_linear"})
-"""Families of Kimi's delta attention, whose states are in float32."""
+"""Families with Kimi's delta attention, whose states are in float32."""
 
 TWICE = frozenset({"longcat_flash"})
-"""Families in each of whose layers two attentions follow each other."""
+"""Families with two attentions in sequence in each layer."""
 
 ENCODERS = frozenset({
     "albert", "bert", "big_bird", "camembert", "convbert", "data2vec-text", "deberta", "deberta-v2", "distilbert",
@@ -82,7 +82,7 @@ ENCODERS = frozenset({
     "megatron-bert", "mobilebert", "modernbert", "mpnet", "mra", "nomic_bert", "nystromformer", "rembert", "roberta",
     "roberta-prelayernorm", "roc_bert", "roformer", "squeezebert", "xlm-roberta", "xlm-roberta-xl", "xmod", "yoso",
 })  # fmt: skip
-"""Families that read a text as a whole and generate none."""
+"""Families that encode a text as a whole and generate none."""
 
 KNOWN = frozenset({
     *PLAIN_MLP, "gemma", "gemma2", "gemma3", "gemma3_text", "cohere", "cohere2", "opt", "exaone4", "minimax_m2",
@@ -92,21 +92,21 @@ KNOWN = frozenset({
     "granitemoe", "deepseek_v2", "deepseek_v3", "kimi_k2", "kimi_vl", "gpt_oss", "llama4", "llama4_text", "llava_next",
     "olmo", "olmo2", "stablelm", "glm4", "glm4_moe", "internlm2", "smollm3", "seed_oss",
 })  # fmt: skip
-"""Families whose matrices follow from their config."""
+"""Families whose matrices are derived from their config here."""
 
 TOWERS = frozenset({
     "exaone4_5", "gemma3", "idefics3", "janus", "kimi_k25", "kimi_vl", "llama4", "llava", "llava_next",
     "llava_next_video", "llava_onevision", "mistral3", "paligemma", "qwen2_5_vl", "qwen2_vl", "qwen3_5", "qwen3_5_moe",
     "qwen3_vl", "qwen3_vl_moe", "shieldgemma2", "smolvlm", "video_llama_3",
 })  # fmt: skip
-"""Models that see beside a family of those, and whose matrices for that follow from their config."""
+"""Models that combine a vision part with one of those families, and whose vision matrices are derived too."""
 
 
 def whole(config: Config, *names: str) -> int | None:
-    """The first of some fields that says anything but 0.
+    """The first of these fields with a value other than 0.
 
     Raises:
-        ValueError: when it is no whole number of anything.
+        ValueError: the value is not a whole number.
     """
     for name in names:
         value = config.get(name)
@@ -120,10 +120,10 @@ def whole(config: Config, *names: str) -> int | None:
 
 
 def part(config: Config, name: str) -> Config:
-    """An object inside a config; empty where there is none.
+    """An object inside a config; empty if it is missing.
 
     Raises:
-        ValueError: when something else is there.
+        ValueError: something else is there.
     """
     value = config.get(name) or {}
     if not isinstance(value, Mapping):
@@ -135,7 +135,7 @@ def share(config: Config, name: str, otherwise: float) -> float:
     """A positive number of a config.
 
     Raises:
-        ValueError: when it is none.
+        ValueError: it is not positive or not a number.
     """
     value = config.get(name)
     if value is None:
@@ -147,15 +147,15 @@ def share(config: Config, name: str, otherwise: float) -> float:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A tensor of weights as the server makes it: one matrix, or `count` alike in one allocation.
+    """A weight tensor as the server allocates it: one matrix, or `count` equal ones in a single allocation.
 
     Attributes:
-        name: where it is in the model, as patterns of quantisation name it.
-        inputs, outputs: sides of one matrix.
-        split: how ranks share it.
-        count: how many are in it, such as gate and up projection, times experts.
-        quantisable: whether quantisation reaches it; embeddings and routers stay as they are.
-        copied: outputs of those that belong to keys and values, of which ranks beyond their heads have copies.
+        name: its place in the model, as quantisation patterns name it.
+        inputs, outputs: dimensions of one matrix.
+        split: how ranks split it.
+        count: how many matrices it holds, such as gate and up projection, times experts.
+        quantisable: whether quantisation applies to it; embeddings and routers stay as they are.
+        copied: outputs for keys and values, which are copied to the ranks beyond the number of their heads.
     """
 
     name: str
@@ -168,14 +168,14 @@ class Matrix:
 
 
 class ServedModel:
-    """A model by its config.
+    """A model described by its config.
 
     Args:
-        config: the whole of ``config.json``.
-        built: its matrices, for a family of which they do not follow from the config here.
+        config: the whole ``config.json``.
+        built: its matrices, for a family whose matrices are not derived from the config here.
 
     Raises:
-        ValueError: one sentence, where a field is missing or cannot be.
+        ValueError: in one sentence, if a field is missing or invalid.
     """
 
     def __init__(self, config: Config, built: Sequence[Matrix] = ()) -> None:
@@ -196,7 +196,7 @@ class ServedModel:
                 "predicts a batch of it."
             )
         kinds = self._kinds_by_name()
-        # Nemotron's largest says its layers one by one, and not how many they are.
+        # Nemotron's largest lists its layers, but not their number.
         self.layers = self._optional("num_hidden_layers", "n_layer", "num_layers", "n_layers") or len(kinds)
         if not self.layers:
             self._number("num_hidden_layers")
@@ -238,7 +238,7 @@ class ServedModel:
         return value
 
     def _kinds_by_name(self) -> list[tuple[str, ...]]:
-        """What each layer keeps where the config names their kinds, nothing or several things; else empty."""
+        """What each layer keeps, if the config names its kind: nothing, or one or several things; otherwise empty."""
         names = ("layer_types", "layers_block_type", "block_types")
         types = next((self.text[name] for name in names if self.text.get(name)), None)
         if isinstance(types, list):
@@ -246,7 +246,7 @@ class ServedModel:
                 raise ValueError(f"config.json: {len(types):,} layers are more than any model has.")
             known = {**_KINDS, **_KINDS_OF_FAMILY.get(self.family, {})}
             if self._optional("kv_lora_rank"):
-                known["indexed_attention"] = (FULL,)  # what DeepSeek V3.2 has is called since transformers 5
+                known["indexed_attention"] = (FULL,)  # transformers 5 and later call DeepSeek V3.2's attention so
             strange = sorted({str(kind) for kind in types} - known.keys())
             if strange:
                 raise ValueError(f"config.json: layers of the kind {shown(strange[0])} are not known here.")
@@ -256,7 +256,7 @@ class ServedModel:
         return []
 
     def _kinds(self) -> list[tuple[str, ...]]:
-        """What each layer keeps by what the config says of all."""
+        """What each layer keeps, if the config describes all layers at once."""
         places = range(self.layers)
         if self.family in STATES_ONLY:
             return [(STATE,)] * self.layers
@@ -279,10 +279,10 @@ class ServedModel:
         return [(SLIDING,)] * self.layers
 
     def _attending(self) -> Collection[int] | None:
-        """Of a model in which other layers keep a state, the layers that attend; ``None`` of others.
+        """The layers with attention, for a model whose other layers keep a state; ``None`` for others.
 
-        Bamba, Granite 4 and LFM2 list them, Jamba and Qwen3-Next count them off, Kimi Linear lists them from 1, and
-        MiniMax has a mark for each.
+        Bamba, Granite 4 and LFM2 list them, Jamba and Qwen3-Next give an interval, Kimi Linear lists them from 1, and
+        MiniMax has a flag for each.
         """
         if interval := self._optional("full_attention_interval"):
             return range(interval - 1, self.layers, interval)
@@ -303,24 +303,24 @@ class ServedModel:
         return None
 
     def kv_shape(self, kind: str) -> tuple[int, int]:
-        """Heads of keys in a layer of a kind, and the width of each."""
+        """Number of key heads in a layer of this kind, and the width of each."""
         if kind == FULL and (width := self._optional("global_head_dim")):
             return self._optional("num_global_key_value_heads") or self.kv_heads, width
         return self.kv_heads, self.head_dim
 
     @property
     def rotary_head(self) -> int:
-        """Of a latent's token: the numbers that carry its position."""
+        """How many numbers of a latent token carry its position."""
         return self._number("qk_rope_head_dim")
 
     @property
     def indexed(self) -> bool:
-        """Whether a lightning indexer picks the tokens that are looked at, as since DeepSeek V3.2."""
+        """Whether a lightning indexer selects the tokens to attend to, as since DeepSeek V3.2."""
         return self._optional("index_topk") is not None
 
     @property
     def dtype_bytes(self) -> int:
-        """Bytes of a number; a server loads a model of float32 in half precision by default."""
+        """Bytes of a number; a server loads a float32 model in half precision by default."""
         name = self.text.get("dtype") or self.text.get("torch_dtype") or self.whole.get("torch_dtype")
         if name is None or DTYPES.get(str(name), 2) == 4:
             return 2
@@ -328,7 +328,7 @@ class ServedModel:
 
     @property
     def experts(self) -> int:
-        """Experts of a layer that has any, 0 for a dense model."""
+        """Experts in a layer that has any, 0 for a dense model."""
         return self._optional("num_local_experts", "num_experts", "n_routed_experts") or 0
 
     @property
@@ -341,14 +341,14 @@ class ServedModel:
 
     @property
     def width(self) -> int:
-        """Of a dense layer's MLP."""
+        """Width of the MLP of a dense layer."""
         several = self.text.get("intermediate_size")
-        if isinstance(several, list):  # Gemma 3n has one for each layer
+        if isinstance(several, list):  # Gemma 3n has one per layer
             return max((whole({"intermediate_size": one}, "intermediate_size") or 0 for one in several), default=0)
         return self._optional("intermediate_size_mlp", "intermediate_size", "n_inner", "ffn_dim") or 4 * self.hidden
 
     def is_sparse(self, layer: int) -> bool:
-        """Whether a layer's MLP is one of experts."""
+        """Whether the MLP of a layer consists of experts."""
         if not self.experts or layer < (self._optional("first_k_dense_replace") or 0):
             return False
         dense = self.text.get("mlp_only_layers")
@@ -359,17 +359,17 @@ class ServedModel:
 
     @property
     def tied(self) -> bool:
-        # What the config itself says counts more than a default, wherever it says it.
+        # A value that the config gives anywhere takes precedence over a default.
         given = part(self._given, "text_config") or part(self._given, "llm_config")
         stated = (place.get("tie_word_embeddings") for place in (given, self._given, self.text))
         return bool(next((tied for tied in stated if tied is not None), False))
 
     def rotary_bytes(self, dtype_bytes: int) -> int:
-        """The table of cosines and sines that each rank keeps for as many positions as the model may see."""
+        """The table of cosines and sines that each rank keeps, for as many positions as the model supports."""
         of_a_head = self.head_dim * share(self.text, "partial_rotary_factor", 1.0)
         rotary = self._optional("qk_rope_head_dim") or int(of_a_head)
         scaling, tables = part(self.text, "rope_scaling") or part(self.text, "rope_parameters"), 1.0
-        scaling = part(scaling, "full_attention") or scaling  # of transformers 5, by kind of layer
+        scaling = part(scaling, "full_attention") or scaling  # transformers 5 has one per kind of layer
         if "linear" in (scaling.get("rope_type"), scaling.get("type")):
             tables = share(scaling, "factor", 1.0)
         if self.family.startswith("gemma3"):
@@ -378,7 +378,7 @@ class ServedModel:
 
     @property
     def is_known(self) -> bool:
-        """Whether its matrices follow from its config here: those of its family, and of what it sees and hears with."""
+        """Whether its matrices are derived from its config here, including those of vision and audio."""
         multimodal = self.text is not self.whole and ("vision_config" in self.whole or "audio_config" in self.whole)
         if multimodal and str(self.whole.get("model_type")) not in TOWERS:
             return False
@@ -386,8 +386,8 @@ class ServedModel:
 
     @property
     def positions(self) -> int | None:
-        """Tokens of the longest request that vLLM lets the model see: its positions, stretched where its config says so
-        (``_get_and_verify_max_len``); ``None`` where it does not say."""
+        """Tokens in the longest request that vLLM accepts for the model: its positions, extended if its config says so
+        (``_get_and_verify_max_len``); ``None`` if unknown."""
         if self.longest is None:
             return None
         scaling = part(self.text, "rope_scaling")
@@ -398,10 +398,10 @@ class ServedModel:
         return max(self.longest, int(original * share(scaling, "factor", 1.0)))
 
     def matrices(self) -> Iterator[Matrix]:
-        """Every matrix of the model.
+        """All matrices of the model.
 
         Raises:
-            ValueError: when the family's layers are not known here, and none were given.
+            ValueError: the layers of the family are unknown here, and no matrices were given.
         """
         if self._built:
             yield from self._built
@@ -440,7 +440,7 @@ class ServedModel:
             yield Matrix(f"{at}.self_attn.o_proj", self.heads * self.head_dim, hidden, "rows")
 
     def _latent_attention(self, at: str, latent: int) -> Iterator[Matrix]:
-        """DeepSeek's: queries through their own latent where there is one; the server keeps ``kv_b`` twice, once
+        """DeepSeek's attention. Queries have their own latent in some models. The server keeps ``kv_b`` twice, once
         absorbed into the queries and the output (vLLM's ``W_UK_T`` and ``W_UV``)."""
         rotary = self._number("qk_rope_head_dim")
         without, value = self._number("qk_nope_head_dim"), self._number("v_head_dim")
@@ -477,7 +477,7 @@ class ServedModel:
             yield from mlp("shared_expert.", shared)
 
     def _tower(self) -> Iterator[Matrix]:
-        """What sees: a vision transformer and what joins it to the text."""
+        """The vision part: a vision transformer, and the projector to the text model."""
         vision = part(self.whole, "vision_config")
         width = whole(vision, "embed_dim", "hidden_size")
         if width is None:
@@ -485,7 +485,7 @@ class ServedModel:
         inner = whole(vision, "intermediate_size") or 4 * width
         depth = whole(vision, "num_hidden_layers", "depth") or 0
         gated = 2
-        # The first configs of Qwen2.5-VL name no kind of what sees.
+        # The first configs of Qwen2.5-VL do not name the type of their vision part.
         if str(vision.get("model_type") or self.whole.get("model_type")) in ("pixtral", "qwen2_5_vl"):
             gated = 3
         patch = whole(vision, "patch_size") or 14
@@ -503,7 +503,7 @@ class ServedModel:
         else:
             merge = (whole(self.whole, "spatial_merge_size") or whole(vision, "spatial_merge_size") or 1) ** 2
         merged = whole(vision, "vision_output_dim") or width * merge
-        # Qwen3-VL has as many more of what joins as layers of the tower reach into the text.
+        # Qwen3-VL has one more projector for each vision layer that feeds into the text layers.
         deeper = vision.get("deepstack_visual_indexes")
         joins = 1
         if isinstance(deeper, list):
@@ -515,7 +515,7 @@ class ServedModel:
             yield Matrix("multi_modal_projector.linear_2", self.hidden, self.hidden, "whole")
 
     def state_widths(self) -> tuple[int, int]:
-        """Width of the keys and of the values of a layer that keeps a state: gated delta nets, Kimi's, and Mamba 2."""
+        """Width of the keys and of the values in a layer with a state: gated delta nets, Kimi's, and Mamba 2."""
         if key_heads := self._optional("linear_num_key_heads"):
             keys = key_heads * self._number("linear_key_head_dim")
             return keys, self._number("linear_num_value_heads") * self._number("linear_value_head_dim")
@@ -530,14 +530,14 @@ class ServedModel:
         return groups * self._number("mamba_d_state", "ssm_state_size", "state_size"), inner
 
     def _kimi(self, name: str, later: str) -> int:
-        """A size of Kimi's delta attention, which transformers 5 calls otherwise than the first configs."""
+        """A size of Kimi's delta attention, which transformers 5 names differently from the first configs."""
         size = whole(part(self.text, "linear_attn_config"), name) or self._optional(later)
         if size is None:
             raise ValueError(f"config.json does not say {name} of linear_attn_config, which its layers have.")
         return size
 
     def _mamba_heads(self) -> int:
-        """Width of Mamba 2's inner layer: its heads, each as wide as it is said to be."""
+        """Width of Mamba 2's inner layer: number of heads times their width."""
         heads = self._optional("mamba_n_heads", "mamba_num_heads", "n_mamba_heads")
         if heads is None:
             raise ValueError(
@@ -552,7 +552,8 @@ class ServedModel:
     def state_bytes(self, ranks: int, dtype_bytes: int) -> int:
         """What such a layer keeps of a request on each rank: the last inputs of its convolution, and its state.
 
-        vLLM's ``MambaStateShapeCalculator``; the state's dtype is ``mamba_ssm_dtype`` of the config, else the model's.
+        As in vLLM's ``MambaStateShapeCalculator``; the state's dtype is the config's ``mamba_ssm_dtype``, or the
+        model's.
         """
         if self.family in LIGHTNING:
             return self.heads // ranks * self.head_dim**2 * dtype_bytes
@@ -571,17 +572,17 @@ class ServedModel:
             per_value = self._kimi("head_dim", "linear_head_dim")
         groups = self._optional("mamba_n_groups", "n_groups", "mamba_ngroups")
         if groups and groups % ranks:
-            keys += (ranks - groups) * (per_value or 0)  # each rank has all of the group that its heads share
+            keys += (ranks - groups) * (per_value or 0)  # each rank has the whole group that its heads share
         convolution = (2 * keys + values) // ranks * (kernel - 1) * dtype_bytes
         return convolution + values // ranks * (per_value or 0) * self._state_number(dtype_bytes)
 
     def _kernel(self) -> int:
-        """Inputs that a convolution reads."""
+        """Number of inputs that the convolution spans."""
         own = whole(part(self.text, "linear_attn_config"), "short_conv_kernel_size")
         return own or self._optional("linear_conv_kernel_dim", "mamba_d_conv", "conv_kernel", "conv_L_cache") or 4
 
     def _state_number(self, dtype_bytes: int) -> int:
-        """Bytes of a number of a state."""
+        """Bytes of a number in the state."""
         if self.family in KIMI_DELTA:
             return 4
         own = self.text.get("mamba_ssm_dtype")

@@ -1,4 +1,4 @@
-"""How fast a server of a model answers: from what it would take of its cards to `gpudash.speed.serving`."""
+"""How fast a model server answers: passes what it needs on its cards to `gpudash.speed.serving`."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from gpudash.memory.serving.weights import quantisation
 from gpudash.speed.serving import ServedWork, ServingTime, serving_time
 
 USUAL_ANSWER = 0.25
-"""Of a request's tokens, where nobody says how many are its answer."""
+"""The part of a request's tokens that is its answer, unless given."""
 
 
 @dataclass(frozen=True)
 class ServerTimes:
-    """How fast a server and what would serve more are predicted to answer; ``None`` of one that does not start, or of
-    which it is not known what its card can do, or how many matrices its model has.
+    """Predicted speed of a server and of its alternatives. ``None`` for one that does not start, or if the performance
+    of its card or the number of its model's matrices is unknown.
 
     Attributes:
-        requested: of the server that was asked for.
+        requested: of the requested server.
         ways: in the order of `ServingAnswer.ways`.
         cards: in the order of `ServingAnswer.cards`.
     """
@@ -34,7 +34,7 @@ class ServerTimes:
     cards: tuple[ServingTime | None, ...] = ()
 
     def joined(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """`ServingAnswer.to_json` with a ``time`` in it, and in each way and card."""
+        """`ServingAnswer.to_json` with a ``time`` added to it and to each way and card."""
         whole = {**document, "time": _time_json(self.requested)}
         for name, times in (("ways", self.ways), ("cards_that_serve", self.cards)):
             rows = zip(document[name], times, strict=True)
@@ -51,19 +51,19 @@ def _time_json(time: ServingTime | None) -> dict[str, Any] | None:
 def server_times(
     answer: ServingAnswer, own: Mapping[str, CardPerformance], answer_tokens: int | None = None
 ) -> ServerTimes:
-    """How fast a server, and each of what would serve more, answers as many as it serves of those asked for.
+    """Predict how fast a server, and each of its alternatives, answers as many of the requested users as it serves.
 
     Args:
-        answer: what each takes.
-        own: cards of the user's, by name.
-        answer_tokens: of each request; ``None`` for a quarter.
+        answer: the server and its alternatives.
+        own: the user's own cards, by name.
+        answer_tokens: tokens generated per request; ``None`` for a quarter of the request.
 
     Raises:
-        ValueError: one sentence, when an answer leaves no prompt.
+        ValueError: in one sentence, if an answer leaves no tokens for the prompt.
     """
 
     def of_way(way: Way) -> ServingTime | None:
-        # A way may be shorter requests, of which such an answer leaves no prompt.
+        # An alternative may have shorter requests, in which such an answer leaves no prompt.
         if answer_tokens is not None and answer_tokens >= way.length:
             return None
         return time_of(answer, way, own, answer_tokens)
@@ -75,10 +75,10 @@ def server_times(
 def time_of(
     answer: ServingAnswer, way: Way, own: Mapping[str, CardPerformance], answer_tokens: int | None = None
 ) -> ServingTime | None:
-    """How fast a server answers as many as it serves of those asked for; arguments and errors of `server_times`.
+    """Predict how fast a server answers as many of the requested users as it serves; see `server_times`.
 
-    ``None`` of one that does not start, or of which it is not known what its card can do, how many matrices its model
-    has or how these are packed.
+    ``None`` if it does not start, or if the performance of its card, the number of its model's matrices or how they
+    are packed is unknown.
     """
     card = performance_of(way.service.card.key or way.service.card.name, own)
     if card is None or way.users < 1 or way.length < 2 or answer.server.model.family not in KNOWN:
@@ -87,21 +87,21 @@ def time_of(
     try:
         return server_time(answer.server.model, way.service, card, users, way.length, answer_tokens)
     except QuantisationError:
-        return None  # the files' headers say what such weights take, and nothing how they are multiplied
+        return None  # the files' headers give the size of such weights, but not how they are multiplied
 
 
 def server_time(
     model: ServedModel, service: Service, card: CardPerformance, users: int, length: int, answer: int | None = None
 ) -> ServingTime:
-    """How fast ``service`` answers, on cards that can do so much.
+    """Predict how fast ``service`` answers on cards of this performance.
 
     Args:
         users: requests at a time.
-        length: tokens of each, prompt and answer.
+        length: tokens of each request, prompt and answer together.
         answer: how many of these are generated; ``None`` for a quarter.
 
     Raises:
-        ValueError: one sentence, when the model's matrices are not known, or an answer leaves no prompt.
+        ValueError: in one sentence, if the model's matrices are unknown, or an answer leaves no tokens for the prompt.
     """
     if answer is None:
         answer = max(int(length * USUAL_ANSWER), 1)
@@ -157,8 +157,8 @@ def _work(model: ServedModel, service: Service) -> ServedWork:
 
 
 def _is_multiplied(matrix: Matrix, model: ServedModel) -> bool:
-    """Whether each token is multiplied with a matrix: not with what sees, nor with a copy, nor with an embedding that
-    is not the output too."""
+    """Whether each token is multiplied with the matrix. False for the vision part, copies, and embeddings that are not
+    also the output."""
     if matrix.name == "model.embed_tokens":
         return model.tied
     if matrix.name.endswith(".absorbed"):
@@ -167,7 +167,7 @@ def _is_multiplied(matrix: Matrix, model: ServedModel) -> bool:
 
 
 def _arithmetic(model: ServedModel, service: Service) -> tuple[str, bool]:
-    """The kind of a server's products, and whether its weights have to be unpacked for them."""
+    """The arithmetic of a server's matrix products, and whether its weights must be unpacked for them."""
     how = quantisation(model.whole, service.flags.quantization)
     if how is not None and how.eight_bit_inputs:
         return "float8", False

@@ -12,10 +12,10 @@ from gpudash.memory.quantisation import MXFP4, SERVED, Quantisation, chosen, rea
 from gpudash.memory.serving.served_model import Matrix, ServedModel, part
 
 VOCABULARY_PADDING = 64
-"""vLLM rounds the rows of embedding and output up to a multiple (``DEFAULT_VOCAB_PADDING_SIZE``)."""
+"""vLLM pads the rows of embedding and output to a multiple of this (``DEFAULT_VOCAB_PADDING_SIZE``)."""
 
 MARLIN_HIDDEN, MARLIN_WIDTH = 256, 128
-"""To multiples of which its Marlin kernel, that of cards before Hopper, pads both sides of them."""
+"""The Marlin kernel, for cards before Hopper, pads both sides of experts to multiples of these."""
 
 MIB = 2**20
 
@@ -29,20 +29,20 @@ def weight_bytes(
     marlin: bool = False,
     nested: bool = False,
 ) -> int:
-    """Weights on one rank of tensor parallelism, with the rotary table that the server keeps beside them.
+    """Bytes of the weights on one tensor-parallel rank, including the rotary table that the server keeps with them.
 
     Args:
-        model: of whose config they are.
-        ranks: cards that share it.
-        dtype_bytes: of a number that is not quantised; ``None`` as the config says.
-        quantization: one of `gpudash.memory.quantisation.SERVED` for a model that is not quantised; ``None`` as the
-            config says.
-        marlin: whether 4-bit experts are laid out for the kernel of cards before Hopper.
-        nested: whether scales that are quantised in turn stay so, as in vLLM up to 0.8; later ones unpack them while
-            loading (``_dequantize_dq`` of its bitsandbytes_loader.py).
+        model: the model they belong to.
+        ranks: number of cards that share it.
+        dtype_bytes: of a number that is not quantised; ``None`` takes it from the config.
+        quantization: one of `gpudash.memory.quantisation.SERVED` for a model that is not quantised; ``None`` takes it
+            from the config.
+        marlin: whether 4-bit experts are laid out for the kernel for cards before Hopper.
+        nested: whether scales that are themselves quantised stay so, as in vLLM up to 0.8; later versions dequantise
+            them while loading (``_dequantize_dq`` in its bitsandbytes_loader.py).
 
     Raises:
-        ValueError: one sentence, for a family or a quantisation that is not known.
+        ValueError: in one sentence, if the family or the quantisation is unknown.
     """
     number = dtype_bytes or model.dtype_bytes
     how = quantisation(model.whole, quantization)
@@ -61,7 +61,7 @@ def weight_bytes(
 
 
 def _for_marlin(matrix: Matrix, inputs: int, outputs: int) -> float:
-    """4-bit experts as the kernel of cards before Hopper has them."""
+    """Bytes of 4-bit experts in the layout of the kernel for cards before Hopper."""
     steps = (MARLIN_WIDTH, MARLIN_HIDDEN)
     if matrix.split == "columns":
         steps = (MARLIN_HIDDEN, MARLIN_WIDTH)
@@ -69,7 +69,7 @@ def _for_marlin(matrix: Matrix, inputs: int, outputs: int) -> float:
 
 
 def _part(matrix: Matrix, model: ServedModel, ranks: int) -> tuple[int, int]:
-    """The sides of a rank's part."""
+    """Dimensions of a rank's part of a matrix."""
     if matrix.split == "vocabulary":
         return matrix.inputs, math.ceil(_up(matrix.outputs, VOCABULARY_PADDING) / ranks)
     if matrix.split == "whole":
@@ -81,8 +81,8 @@ def _part(matrix: Matrix, model: ServedModel, ranks: int) -> tuple[int, int]:
 
 
 def _allocated(size: int) -> int:
-    """What torch's allocator counts of a tensor: it asks for large ones in steps of 2 MiB and does not part with a
-    remainder of 1 MiB or less (``should_split`` of CUDACachingAllocator)."""
+    """Bytes that torch's allocator counts for a tensor: it requests large ones in steps of 2 MiB and does not split
+    off a remainder of 1 MiB or less (``should_split`` of CUDACachingAllocator)."""
     rest = -size % (2 * MIB)
     if size >= 10 * MIB and rest <= MIB:
         return size + rest
@@ -90,14 +90,14 @@ def _allocated(size: int) -> int:
 
 
 def quantisation(config: Mapping[str, Any], at_load: str | None = None) -> Quantisation | None:
-    """How the weights of a server are packed; ``None`` where they are not.
+    """How the weights of a server are packed; ``None`` if they are not.
 
     Args:
-        config: whose ``quantization_config`` says it.
+        config: the config with the ``quantization_config``.
         at_load: vLLM's ``--quantization``, for a checkpoint that is not quantised.
 
     Raises:
-        ValueError: when the method is not known, or the checkpoint is quantised by another.
+        ValueError: the method is unknown, or the checkpoint is quantised with another.
     """
     packing = _packing(config)
     if not packing and at_load:
@@ -111,15 +111,15 @@ def quantisation(config: Mapping[str, Any], at_load: str | None = None) -> Quant
 
 
 def method_of(config: Mapping[str, Any], at_load: str | None = None) -> str:
-    """What packs the weights, known here or not; "" where nothing does. Arguments as of `quantisation`.
+    """The method that packs the weights, known here or not; "" if none does. Arguments are those of `quantisation`.
 
     Raises:
-        ValueError: when the config has something else in its place.
+        ValueError: the config has something else in its place.
     """
     packing = _packing(config)
     if not packing:
         return at_load or ""
-    # Older configs name no method and only say how they were loaded.
+    # Older configs name no method and only list how they were loaded.
     return str(packing.get("quant_method") or "bitsandbytes")
 
 
@@ -132,14 +132,14 @@ def _up(size: int, step: int) -> int:
 
 
 def checkpoint_bytes(tensors: Iterable[tuple[str, str, tuple[int, ...]]], model: ServedModel, ranks: int = 1) -> int:
-    """Weights on one rank by what safetensors headers say, for any family and quantisation.
+    """Bytes of the weights on one rank by the safetensors headers, for any family and quantisation.
 
-    Matrices are shared among the ranks, vectors are copied; heads that predict further tokens are not loaded.
+    Ranks share matrices and copy vectors; heads for multi-token prediction are not loaded.
 
     Args:
-        tensors: name, dtype as safetensors calls it, and shape of each.
-        model: whose they are.
-        ranks: cards that share it.
+        tensors: name, dtype as safetensors names it, and shape of each.
+        model: the model they belong to.
+        ranks: number of cards that share it.
     """
     total = float(model.rotary_bytes(model.dtype_bytes))
     for name, dtype, shape in tensors:
@@ -156,4 +156,4 @@ SAFETENSORS_BYTES = {
     "F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "I16": 2,
     "U8": 1, "I8": 1, "BOOL": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1,
 }  # fmt: skip
-"""Bytes of a number, by what safetensors calls its dtype."""
+"""Bytes of a number, by the dtype's name in safetensors."""

@@ -1,5 +1,5 @@
-"""The simulated GPUs in the place of CUDA's: for programs that say "cuda" where no CUDA is.
+"""The simulated GPUs in place of CUDA's, for programs that use "cuda" on a machine without it.
 
-Numbers are the CPU's, memory is the card's, and every device that the program sees is called ``cuda``. Open first:
-`gpudash.simulator.as_cuda.answering`.
+The CPU computes the numbers, the memory is that of the card, and every device the program sees is called ``cuda``.
+Start reading in `gpudash.simulator.as_cuda.answering`.
 """

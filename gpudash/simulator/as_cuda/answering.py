@@ -1,4 +1,4 @@
-"""Letting the simulated device answer for CUDA, in this process, until that is ended."""
+"""Makes the simulated device stand in for CUDA in this process, until `end`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpudash.simulator.device.naming import DEVICE, naming
 from gpudash.simulator.faults import hands_on
 
 FIRST = 0
-"""Before all others that torch asks about storages in files, whose priorities begin at 10."""
+"""Priority before all others that torch queries for storages in files, which start at 10."""
 
 UNCOMPILED = "torch.compile compiles nothing for a simulated GPU: the code runs as it is."
 
@@ -28,15 +28,15 @@ _answering: Replacements | None = None
 
 
 def is_answering() -> bool:
-    """Whether the simulated device answers for CUDA in this process."""
+    """Whether the simulated device stands in for CUDA in this process."""
     return _answering is not None
 
 
 def refuse_with_real_gpu() -> None:
-    """Make sure that no real GPU answers as CUDA.
+    """Make sure that no real GPU is in use as CUDA.
 
     Raises:
-        RuntimeError: one sentence, when one does.
+        RuntimeError: in one sentence, if one is.
     """
     if _answering is None and torch.cuda.is_available():
         raise RuntimeError(
@@ -46,13 +46,13 @@ def refuse_with_real_gpu() -> None:
 
 
 def answer_for_cuda(backend: Backend) -> Replacements:
-    """Let the simulated device be what the program calls ``cuda``, from now on.
+    """Make the simulated device stand in for CUDA from now on.
 
     Returns:
-        what was replaced; `end` undoes it.
+        what was replaced; `end` restores it.
 
     Raises:
-        RuntimeError: one sentence, where a real GPU answers.
+        RuntimeError: in one sentence, if a real GPU is in use.
     """
     global _answering
     refuse_with_real_gpu()
@@ -65,7 +65,7 @@ def answer_for_cuda(backend: Backend) -> Replacements:
         streams.install(replaced, backend.module)
         cuda_functions.install(replaced, backend.module)
         tensor_types.install(replaced)
-        # the documented way to give cuBLAS's workspaces back
+        # the documented way to release cuBLAS's workspaces
         replaced.add(torch._C, "_cuda_clearCublasWorkspaces", backend.engine.drop_cublas_workspaces)
         parallel.install(replaced)
         _answer_accelerator(replaced)
@@ -82,7 +82,7 @@ def answer_for_cuda(backend: Backend) -> Replacements:
 
 
 def end() -> None:
-    """Let CUDA be CUDA again."""
+    """Restore the real CUDA."""
     global _answering
     replaced, _answering = _answering, None
     if replaced is not None:
@@ -110,7 +110,7 @@ def _name_storages(replaced: Replacements) -> None:
 
 
 def _answer_accelerator(replaced: Replacements) -> None:
-    """``torch.accelerator`` names CUDA; its functions are the simulated device's already."""
+    """Make ``torch.accelerator`` name CUDA; its functions already use the simulated device."""
     for name in ("_accelerator_getAccelerator", "_get_accelerator"):
         replaced.put(torch._C, name, lambda *_check: torch.device(CUDA))
     replaced.wrap(torch._C, "_group_tensors_by_device_and_dtype", _with_keys_outward)
@@ -125,7 +125,7 @@ def _with_keys_outward(group: Callable[..., dict[Any, Any]]) -> Callable[..., di
 
 
 def _answer_autocast(replaced: Replacements) -> None:
-    """What is set and asked about CUDA's autocast is the simulated device's, which has the same rules."""
+    """Route CUDA's autocast settings and queries to the simulated device, which has the same rules."""
     for name in ("is_autocast_enabled", "set_autocast_enabled", "get_autocast_dtype", "set_autocast_dtype"):
         replaced.wrap(torch, name, _of_simulated)
     plain: dict[str, Callable[..., Any]] = {
@@ -142,13 +142,13 @@ def _of_simulated(function: Callable[..., Any]) -> Callable[..., Any]:
             args = (kwargs.pop("device_type"), *args)
         if args and isinstance(args[0], str):
             return function(DEVICE if args[0] == CUDA else args[0], *args[1:], **kwargs)
-        return function(DEVICE, *args, **kwargs)  # an older way to ask, which means CUDA
+        return function(DEVICE, *args, **kwargs)  # the older signature, which implies CUDA
 
     return called
 
 
 def _answer_default_device(replaced: Replacements) -> None:
-    """``torch.set_default_device("cuda")``, and ``with torch.device("cuda"):``."""
+    """Handle ``torch.set_default_device("cuda")`` and ``with torch.device("cuda"):``."""
 
     @hands_on
     def with_device(self: Any, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
@@ -164,7 +164,7 @@ def _answer_default_device(replaced: Replacements) -> None:
 
 
 def _read_and_write_files(replaced: Replacements) -> None:
-    """Files say ``cuda:0``, as they would if they had been written on a GPU."""
+    """Make files name ``cuda:0``, as if they had been written on a GPU."""
 
     def tag(storage: Any) -> str | None:
         if storage.device.type == CUDA:
@@ -195,7 +195,7 @@ def _loaded_from(load: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _leave_uncompiled(replaced: Replacements) -> None:
-    """``torch.compile`` gives back what it is given: the compiler's own devices are the real ones."""
+    """Make ``torch.compile`` return its argument unchanged: the compiler supports real devices only."""
 
     def left_as_it_is(model: Any = None, **_options: Any) -> Any:
         emit(UNCOMPILED)
@@ -205,18 +205,18 @@ def _leave_uncompiled(replaced: Replacements) -> None:
         return model
 
     replaced.put(torch, "compile", left_as_it_is)
-    # the part of the compiler that keeps CUDA's graphs asks for them as it is imported, which its reset does
+    # the compiler's part for CUDA graphs accesses these when imported, which happens in the compiler's reset
     replaced.add(torch._C, "_cuda_CUDAAllocator_AllocatorState", type("AllocatorState", (), {}))
     replaced.add(torch._C, "_set_cached_tensors_enabled", lambda _enabled: None)
 
 
 def _profile_the_host(replaced: Replacements) -> None:
-    """Profiling of CUDA's kernels is left out, as torch does where there is no CUDA: it would ask its C++ side."""
+    """Leave out profiling of CUDA kernels, as torch does without CUDA; otherwise it would call its C++ side."""
 
     def profile(make: Callable[..., None]) -> Callable[..., None]:
         @hands_on
         def made(self: Any, *args: Any, use_device: str | None = None, **kwargs: Any) -> None:
-            # an older way to ask is `use_cuda=True`
+            # the older argument is `use_cuda=True`
             if use_device == CUDA or kwargs.pop("use_cuda", False):
                 emit(UNPROFILED)
                 use_device = None

@@ -1,4 +1,4 @@
-"""``torch.cuda`` as a program meets it: what the simulated device has, and a reason for what it has not."""
+"""``torch.cuda`` for the program: what the simulated device supports, and an explanation for what it does not."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SIMULATED = (
     "stream",
     "synchronize",
 )
-"""Functions of ``torch.cuda`` that `DeviceModule` has under the same names."""
+"""Functions of ``torch.cuda`` that `DeviceModule` provides under the same names."""
 
 SIMULATED_MEMORY = (
     "_dump_snapshot",
@@ -54,7 +54,7 @@ SIMULATED_MEMORY = (
     "reset_peak_memory_stats",
     "set_per_process_memory_fraction",
 )
-"""Those of ``torch.cuda.memory``, most of which ``torch.cuda`` has too."""
+"""Those of ``torch.cuda.memory``, most of which are also in ``torch.cuda``."""
 
 SIMULATED_RANDOM = (
     "get_rng_state",
@@ -86,7 +86,7 @@ REFUSED = (
     "temperature",
     "utilization",
 )
-"""What there is no simulation of. What is in no list, and needs CUDA all the same, ends in `_refuse_to_begin`."""
+"""Functions without a simulation. Others that need CUDA and are in no list end in `_refuse_to_begin`."""
 
 REFUSED_OF: dict[str, tuple[str, ...]] = {
     "nccl": ("all_gather", "all_reduce", "broadcast", "init_rank", "reduce", "reduce_scatter", "unique_id"),
@@ -105,14 +105,14 @@ REFUSED_OF: dict[str, tuple[str, ...]] = {
         "tuning_enable",
     ),
 }
-"""The same of submodules: NCCL without ranks, and a search for the fastest kernels."""
+"""The same in submodules: NCCL without ranks, and tuning of kernels."""
 
 CUDA_VERSION, CUDNN_VERSION, NCCL_VERSION = "13.0", 92000, (2, 29, 7)
-"""What a build of torch 2.13 with CUDA says that it was built with: programs compare it with the oldest they take."""
+"""Versions reported by a build of torch 2.13 with CUDA; programs compare them with the oldest they support."""
 
 
 def install(replaced: Replacements, module: DeviceModule) -> None:
-    """Let the functions of ``torch.cuda`` be those of ``module``, ``torch.sim``."""
+    """Replace the functions of ``torch.cuda`` with those of ``module``, ``torch.sim``."""
     cuda: Any = torch.cuda
     replaced.put_all(cuda, {name: getattr(module, name) for name in SIMULATED})
     for names, submodule in ((SIMULATED_MEMORY, cuda.memory), (SIMULATED_RANDOM, cuda.random)):
@@ -132,7 +132,7 @@ def install(replaced: Replacements, module: DeviceModule) -> None:
         owner = getattr(cuda, part, None)  # older versions of torch have no `tunable`
         if owner is not None:
             replaced.put_all(owner, {name: _refusing(f"{part}.{name}") for name in refused})
-    # what is made of a kernel's text is an object that says so when it is called
+    # a function made from a kernel's source is an object that raises when called
     replaced.add(torch._C, "_cuda_jiterator_compile_and_launch_kernel", _refusing("jiterator"))
     if hasattr(cuda, "tunable"):
         replaced.put_all(cuda.tunable, {name: lambda: False for name in ("is_enabled", "tuning_is_enabled")})
@@ -144,10 +144,10 @@ def install(replaced: Replacements, module: DeviceModule) -> None:
 
 
 def _own(module: DeviceModule) -> dict[str, Any]:
-    """Functions that are CUDA's alone, or answer otherwise there."""
+    """Functions that only CUDA has, or that behave differently there."""
 
     def exchange_device(index: int) -> int:
-        """What ``with torch.cuda.device(...)`` calls, with -1 for none."""
+        """Switch devices for ``with torch.cuda.device(...)``; -1 stands for none."""
         before = module.current_device()
         if index >= 0:
             module.set_device(index)
@@ -180,7 +180,7 @@ def _own(module: DeviceModule) -> dict[str, Any]:
     runtime = _Runtime(
         cudaError=SimpleNamespace(success=success),
         cudaMemGetInfo=module.mem_get_info,
-        cudaProfilerStart=lambda: success,  # nobody profiles the card
+        cudaProfilerStart=lambda: success,  # no profiler is attached to the card
         cudaProfilerStop=lambda: success,
     )
     return {
@@ -205,7 +205,7 @@ def _own(module: DeviceModule) -> dict[str, Any]:
 
 
 def _refuse_to_begin() -> None:
-    """In place of what initialises CUDA: what of torch calls it wants more than is simulated; a program does not."""
+    """Replaces CUDA's initialisation. Only functions of torch that need more than is simulated call it."""
     caller = sys._getframe(1)
     if str(caller.f_globals.get("__name__")).partition(".")[0] == "torch":
         raise RuntimeError(refusal(f"torch.cuda.{caller.f_code.co_name}"))
@@ -219,41 +219,41 @@ def _refusing(name: str) -> Callable[..., Any]:
 
 
 def _prefer(replaced: Replacements) -> None:
-    """Keep which library for linear algebra is preferred: the CPU's does the work, whichever it is."""
+    """Store the preferred linear algebra library; the CPU does the work in any case."""
     preferred = [torch._C._get_linalg_preferred_backend()]
     replaced.put(torch._C, "_get_linalg_preferred_backend", lambda: preferred[-1])
     replaced.put(torch._C, "_set_linalg_preferred_backend", preferred.append)
 
 
 class _PlanCache:
-    """In place of ``torch.backends.cuda.cufft_plan_cache``, which stays empty: the CPU plans its own."""
+    """Replaces ``torch.backends.cuda.cufft_plan_cache``. It stays empty, since the CPU plans its own transforms."""
 
     size = 0
 
     def __init__(self, device_index: int) -> None:
         self.device_index = device_index
-        self.max_size = 4096  # what torch begins with
+        self.max_size = 4096  # torch's default
 
     def clear(self) -> None:
-        """Nothing: it is empty."""
+        """Do nothing: the cache is empty."""
 
 
 class _NoGraph:
-    """In place of ``torch.cuda.CUDAGraph``."""
+    """Replaces ``torch.cuda.CUDAGraph``."""
 
     def __init__(self, *_args: Any, **_kwargs: Any) -> None:
         raise RuntimeError(refusal("A CUDA graph"))
 
 
 class _Runtime(SimpleNamespace):
-    """In place of ``torch.cuda.cudart()``: what it is made with, and a refusal of all else."""
+    """Replaces ``torch.cuda.cudart()``: it has the functions it is created with and refuses all others."""
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(refusal(f"torch.cuda.cudart().{name}"))
 
 
 class _Ranges(SimpleNamespace):
-    """In place of the library behind ``torch.cuda.nvtx``: the ranges are ignored."""
+    """Replaces the library behind ``torch.cuda.nvtx``: ranges are ignored."""
 
     def __getattr__(self, name: str) -> Callable[..., int]:
         return lambda *_args: 0

@@ -1,4 +1,4 @@
-"""Names of devices on their way: ``cuda`` as the program says it, ``sim`` as torch is told it."""
+"""Translates device names: ``cuda`` in the program, ``sim`` in torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _outward: dict[torch.device, torch.device] = {}
 
 
 def inward(device: Any) -> Any:
-    """The simulated device in place of one of CUDA's, given as torch takes it; anything else as it is."""
+    """The simulated device for a CUDA device in any form torch accepts; anything else unchanged."""
     if type(device) is str:
         if not device.startswith(CUDA):
             return device
@@ -32,7 +32,7 @@ def inward(device: Any) -> Any:
 
 
 def outward(device: torch.device) -> torch.device:
-    """One of CUDA's in place of a simulated device; any other as it is."""
+    """The CUDA device for a simulated one; any other unchanged."""
     if device.type != DEVICE:
         return device
     made = _outward.get(device)
@@ -42,7 +42,7 @@ def outward(device: torch.device) -> torch.device:
 
 
 def reworded(text: str) -> str:
-    """A text of torch's, with the device called as the program calls it."""
+    """A message of torch's, with the device named as the program names it."""
     return _NAMES.sub(CUDA, text)
 
 

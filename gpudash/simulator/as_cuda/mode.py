@@ -1,7 +1,7 @@
-"""What is done to every call of torch's: a device of CUDA's that goes in is a simulated one, and comes out as CUDA's.
+"""A function mode that passes simulated devices to torch in place of CUDA's, and CUDA's back to the program.
 
-A function mode belongs to a thread. Threads that Python's `threading` starts get it at their start, and a backward
-pass, which torch calls with all modes turned off, has it again for the hooks and the code that run within.
+A function mode belongs to a thread. Threads started by Python's `threading` enter it at their start. A backward pass,
+which torch runs with all modes disabled, re-enters it for the hooks and the code that run within.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class CudaMode(overrides.TorchFunctionMode):
 
     @hands_on
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
-        """Called by torch for each of its functions, with this mode turned off meanwhile."""
+        """Called by torch for each of its functions, with this mode disabled during the call."""
         answer = _answers.get(func)
         if kwargs:
             device = kwargs.get("device")
@@ -64,12 +64,12 @@ _text: Callable[..., str] = torch.Tensor.__repr__
 
 
 def is_on() -> bool:
-    """Whether the calling thread has the mode."""
+    """Whether the mode is active in the calling thread."""
     return any(mode is _mode for mode in _modes())
 
 
 def install(replaced: Replacements) -> None:
-    """Turn the mode on in the calling thread, and in those that begin from now on."""
+    """Enter the mode in the calling thread, and in threads started from now on."""
     _mode.__enter__()  # type: ignore[no-untyped-call]
     replaced.undo_by(_leave)
     replaced.wrap(threading.Thread, "start", _with_mode_in_thread)
@@ -91,7 +91,7 @@ def _with_mode_in_thread(start: Callable[..., None]) -> Callable[..., None]:
         run = self.run
 
         def run_with_mode() -> None:
-            self.__dict__.pop("run", None)  # the thread's own again: a pickle or a subclass may look
+            self.__dict__.pop("run", None)  # restore the thread's own method: a pickle or a subclass may access it
             with _mode:
                 run()
 
@@ -103,7 +103,7 @@ def _with_mode_in_thread(start: Callable[..., None]) -> Callable[..., None]:
 
 
 def with_mode(run: Callable[..., Any]) -> Callable[..., Any]:
-    """``run`` with the mode on, also where torch has turned all modes off."""
+    """``run`` with the mode active, even where torch has disabled all modes."""
 
     @hands_on
     def run_backward(*args: Any, **kwargs: Any) -> Any:
@@ -114,7 +114,7 @@ def with_mode(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_mode_in_hooks(push: Callable[..., None]) -> Callable[..., None]:
-    """Hooks for saved tensors, as checkpointing has them: torch calls them in the midst of its functions."""
+    """Wrap hooks for saved tensors, as checkpointing uses them: torch calls them from within its own functions."""
 
     def pushed(*hooks: Callable[..., Any]) -> None:
         push(*map(with_mode, hooks))
@@ -123,7 +123,7 @@ def _with_mode_in_hooks(push: Callable[..., None]) -> Callable[..., None]:
 
 
 def _without_ours(has: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Modules ask it whether their inputs are plain tensors, and take a slower way where a mode is on."""
+    """Hide our mode from modules, which otherwise treat inputs as not plain and take a slower path."""
 
     def has_torch_function(values: Any) -> bool:
         if _modes()[-1:] != [_mode]:
@@ -135,7 +135,7 @@ def _without_ours(has: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def _placing(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """``torch.range``, the one maker of tensors that torch keeps from modes."""
+    """Wrap ``torch.range``, the only factory function that torch does not pass to modes."""
 
     @hands_on
     def made(*args: Any, device: Any = None, **kwargs: Any) -> torch.Tensor:
@@ -170,7 +170,7 @@ def _moved(tensor: torch.Tensor, device: Any = None, non_blocking: bool = False,
 
 @hands_on
 def _sent(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-    """``tensor.to("cuda")``, whose device may be any argument."""
+    """``tensor.to("cuda")``, where any argument may be the device."""
     if args and type(args[0]) in (str, _device_type):
         args = (placed(args[0]), *args[1:])
     elif "device" in kwargs:
@@ -179,8 +179,7 @@ def _sent(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
 
 
 def placed(device: Any) -> Any:
-    """Where a tensor is made or sent to: on the current card where none is named, for which torch would often take the
-    first."""
+    """Where a tensor is created or moved to: the current card by default, where torch would often take the first."""
     target = inward(device)
     if type(target) is _device_type and target.type == DEVICE and target.index is None:
         return torch.device(DEVICE, torch.cuda.current_device())
@@ -208,7 +207,7 @@ def _device(tensor: torch.Tensor) -> torch.device:
 
 @hands_on
 def _made_device(*args: Any, **kwargs: Any) -> torch.device:
-    """``torch.device(0)`` is one of the accelerator's; a name stays as it is, also that of the simulated device."""
+    """``torch.device(0)`` is a device of the accelerator; a name is kept, even that of the simulated device."""
     made = torch.device(*args, **kwargs)
     if args and isinstance(args[0], int):
         return outward(made)
@@ -217,8 +216,8 @@ def _made_device(*args: Any, **kwargs: Any) -> torch.device:
 
 @hands_on
 def _lent_by(tensor: torch.Tensor) -> Any:
-    """What ``__dlpack_device__`` says: torch lends and borrows these bytes, and no other library takes them for a
-    real GPU's, whose kernels would look for them there."""
+    """The result of ``__dlpack_device__``: torch can exchange these bytes with itself, but no other library mistakes
+    them for a real GPU's, where its kernels would access them."""
     device = tensor.device
     if device.type == DEVICE:
         return (DLDeviceType.kDLExtDev, device.index)
@@ -227,7 +226,7 @@ def _lent_by(tensor: torch.Tensor) -> Any:
 
 @hands_on
 def _lent(tensor: torch.Tensor, *, stream: Any = None, **kwargs: Any) -> Any:
-    """``__dlpack__``: a stream has nothing to wait for."""
+    """``__dlpack__``: there is nothing a stream must wait for."""
     if tensor.device.type == DEVICE:
         return tensor.__dlpack__(**kwargs)
     return tensor.__dlpack__(stream=stream, **kwargs)
@@ -250,7 +249,7 @@ def _pinned(tensor: torch.Tensor, *_device: Any, **_named: Any) -> Any:
 
 
 def _making_pinned(func: Answer) -> Answer:
-    """Memory that is pinned when it is made is made first, then pinned: torch would ask CUDA's C++ side for it."""
+    """Create tensors first and then pin them: torch would call CUDA's C++ side for tensors created pinned."""
     return hands_on(lambda *args, **kwargs: func(*args, **kwargs).pin_memory())
 
 
@@ -268,7 +267,7 @@ _LIKE = frozenset(
         torch.Tensor.new_zeros,
     )
 )
-"""What makes a tensor after another, and may be asked to pin it."""
+"""Functions that create a tensor like another one and take ``pin_memory``."""
 
 
 def _is_pinned(tensor: torch.Tensor, *_device: Any, **_named: Any) -> bool:
@@ -293,4 +292,4 @@ _answers: dict[Any, Answer] = {
     torch.Tensor.__dlpack_device__: _lent_by,
     torch.Tensor.__cuda_array_interface__.__get__: _no_array,
 }
-"""What is called in place of torch's function, with the mode turned off."""
+"""What is called in place of torch's function, with the mode disabled."""

@@ -1,4 +1,4 @@
-"""Notices to a program: once each, that a call does nothing or differs on a simulated GPU; and why one is refused."""
+"""Notices to the program, once each: a call does nothing, differs or is refused on a simulated GPU."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable
 
 emitted: list[str] = []
-"""Sentences, in order."""
+"""The notices so far, in order."""
 
 listeners: list[Callable[[str], None]] = []
-"""Called with each sentence at the call that it is about."""
+"""Called with each notice, at the call it is about."""
 
 
 def emit(sentence: str) -> None:
-    """Let it be known, once."""
+    """Report a notice, once."""
     if sentence not in emitted:
         emitted.append(sentence)
         for listener in listeners:
@@ -21,7 +21,7 @@ def emit(sentence: str) -> None:
 
 
 def refusal(what: str) -> str:
-    """Why something cannot be had, in a sentence."""
+    """A sentence on why something is not available."""
     return f"{what} needs a real GPU: this one is simulated, and its numbers are computed by the CPU."
 
 
@@ -30,9 +30,9 @@ _NO_CUDA = re.compile(
     r"on a CUDA device but torch\.cuda\.is_available|CUDA (?:is not|not) available|[Nn]o supported gpu backend|"
     r"device .?cuda.? is not available|requires? (?:a )?(?:CUDA|GPU)",
 )
-"""What torch and what is built on it say where there is no CUDA."""
+"""What torch and libraries built on it report without CUDA."""
 
 
 def misses_cuda(message: str) -> bool:
-    """Whether an error says that there is no CUDA."""
+    """Whether an error reports that there is no CUDA."""
     return _NO_CUDA.search(message) is not None

@@ -1,4 +1,4 @@
-"""Several devices: what ``nn.DataParallel`` asks of CUDA's C++ side, and ranks that would talk through NCCL."""
+"""Several devices: what ``nn.DataParallel`` calls in CUDA's C++ side, and ranks that would communicate by NCCL."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ALL_USED = (
 
 
 def install(replaced: Replacements) -> None:
-    """Give ``torch._C`` these functions, which it has in builds with CUDA, and let gloo stand in for NCCL."""
+    """Add to ``torch._C`` the functions that builds with CUDA have, and let gloo stand in for NCCL."""
     for name, function in (
         ("_broadcast", broadcast),
         ("_broadcast_coalesced", broadcast_coalesced),
@@ -45,7 +45,7 @@ def install(replaced: Replacements) -> None:
     ):
         replaced.add(torch._C, name, function)
     replaced.wrap(comm, "reduce_add", _reduce_by_host)
-    # torch makes a device of a number, which is then called by its own name
+    # torch makes a device from an index, which then has the simulated device's name
     replaced.wrap(parallel, "_get_stream", lambda get: lambda device: get(outward(device)))
     if not distributed.is_available():
         return
@@ -54,21 +54,21 @@ def install(replaced: Replacements) -> None:
         made = wrap(getattr(distributed, name))
         for owner in owners_of(name):
             replaced.put(owner, name, made)
-    # not in the module that defines it, which would go on to what only a build with NCCL has
+    # not in the module that defines it, which would then access what only a build with NCCL has
     replaced.put(distributed, "is_nccl_available", lambda: True)
     sharded.install(replaced)
 
 
 def owners_of(name: str) -> list[Any]:
-    """Modules of torch that have a function of ``torch.distributed`` under its name, as ``device_mesh`` has taken some
-    when it was imported."""
+    """The torch modules with this function of ``torch.distributed``: some, such as ``device_mesh``, copied the name
+    when they were imported."""
     function = getattr(distributed, name)
     loaded = (module for path, module in sorted(sys.modules.items()) if path.startswith("torch.distributed"))
     return [module for module in loaded if vars(module).get(name) is function]
 
 
 def _by_gloo(make: Callable[..., Any]) -> Callable[..., Any]:
-    """A group by gloo in place of one by NCCL, or by what is usual for CUDA; without NCCL's options and its device."""
+    """Create a gloo group in place of an NCCL one or CUDA's default; NCCL's options and its device are dropped."""
 
     @hands_on
     def made(*args: Any, **kwargs: Any) -> Any:
@@ -87,7 +87,7 @@ def _by_gloo(make: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_all_used(make: Callable[..., None]) -> Callable[..., None]:
-    """A replica whose reducer keeps no map of unused parameters, which it copies by pinned memory
+    """Create a replica whose reducer keeps no map of unused parameters, as it copies that through pinned memory
     (torch/csrc/distributed/c10d/reducer.cpp, `all_reduce_local_used_map`)."""
 
     @hands_on
@@ -101,7 +101,7 @@ def _with_all_used(make: Callable[..., None]) -> Callable[..., None]:
 
 
 def _without_devices(barrier: Callable[..., Any]) -> Callable[..., Any]:
-    """The barrier of gloo takes no devices, which that of NCCL does."""
+    """A barrier without device arguments: NCCL's takes them, gloo's does not."""
 
     @hands_on
     def waited(*args: Any, **kwargs: Any) -> Any:
@@ -112,13 +112,13 @@ def _without_devices(barrier: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def broadcast(tensor: torch.Tensor, devices: Sequence[int]) -> list[torch.Tensor]:
-    """A copy on each device; the tensor itself on its own (torch/csrc/cuda/comm.cpp)."""
+    """A copy on each device; on its own device the tensor itself (torch/csrc/cuda/comm.cpp)."""
     return [tensor.to(torch.device(DEVICE, index)) for index in devices]
 
 
 def broadcast_coalesced(tensors: Tensors, devices: Sequence[int], buffer_size: int) -> list[list[torch.Tensor]]:
-    """Copies of several on each device, the tensors themselves on the first. Those of a device lie in one piece of
-    memory as far as ``buffer_size`` bytes go (torch/csrc/cuda/comm.cpp)."""
+    """Copies of several tensors on each device, on the first the tensors themselves. Those of a device share one
+    allocation for up to ``buffer_size`` bytes (torch/csrc/cuda/comm.cpp)."""
     copies: list[list[torch.Tensor]] = [[] for _ in devices[1:]]
     for chunk in _torch._take_tensors(tensors, buffer_size):
         flat = _torch._flatten_dense_tensors(chunk)
@@ -131,7 +131,7 @@ def broadcast_coalesced(tensors: Tensors, devices: Sequence[int], buffer_size: i
 def scatter(
     tensor: torch.Tensor, devices: Sequence[int], chunk_sizes: Sequence[int] | None, dim: int, _streams: Any = None
 ) -> list[torch.Tensor]:
-    """Pieces along ``dim``, one to each device."""
+    """Chunks along ``dim``, one for each device."""
     pieces = tensor.chunk(len(devices), dim) if chunk_sizes is None else _split(tensor, list(chunk_sizes), dim)
     return [
         piece.contiguous().to(torch.device(DEVICE, index), non_blocking=True) for piece, index in zip(pieces, devices)
@@ -139,7 +139,7 @@ def scatter(
 
 
 def gather(tensors: Tensors, dim: int, destination: int | None) -> torch.Tensor:
-    """The pieces in one tensor: on a device, on the current one, or with -1 on the CPU."""
+    """Join the chunks in one tensor: on a device, on the current one, or with -1 on the CPU."""
     if destination == -1:
         place = "cpu"
     elif destination is None:
@@ -166,7 +166,7 @@ def _layout(tensors: Tensors) -> torch.memory_format:
 
 
 def _reduce_by_host(reduce: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """The sum of a tensor of each device, with no more memory on the cards than NCCL takes: the result's."""
+    """The sum over one tensor per device, with no more memory on the cards than NCCL needs: that of the result."""
 
     @hands_on
     def reduced(inputs: Tensors, destination: Any = None) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Names of torch that mean something else for a time, and mean the same as before afterwards."""
+"""Temporarily replaces names in torch, and restores them afterwards."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _ABSENT = object()
 
 
 class Replacements:
-    """What was replaced, to be undone in the opposite order.
+    """The names that were replaced; they are restored in reverse order.
 
     Attributes:
-        names: of everything replaced so far, such as "torch.cuda.is_available".
-        missing: names that were to be replaced, and that this torch has not.
+        names: everything replaced so far, such as "torch.cuda.is_available".
+        missing: names to replace that this torch does not have.
     """
 
     def __init__(self) -> None:
@@ -22,34 +22,34 @@ class Replacements:
         self._undone_by: list[Callable[[], None]] = []
 
     def put(self, owner: Any, name: str, value: Any) -> None:
-        """Replace a name where ``owner`` has it; a version of torch without it goes without."""
+        """Replace a name of ``owner``; if this version of torch lacks it, record it in `missing`."""
         if hasattr(owner, name):
             self._set(owner, name, value)
         else:
             self.missing.append(_name(owner, name))
 
     def put_all(self, owner: Any, values: Mapping[str, Any]) -> None:
-        """Replace several."""
+        """Replace several names."""
         for name, value in values.items():
             self.put(owner, name, value)
 
     def wrap(self, owner: Any, name: str, wrapper: Callable[[Any], Any]) -> None:
-        """Replace a name by what ``wrapper`` makes of its value."""
+        """Replace a name with the result of ``wrapper`` for its value."""
         if hasattr(owner, name):
             self._set(owner, name, wrapper(getattr(owner, name)))
         else:
             self.missing.append(_name(owner, name))
 
     def add(self, owner: Any, name: str, value: Any) -> None:
-        """Give ``owner`` a name that it has in builds of torch with CUDA."""
+        """Add a name to ``owner`` that only builds of torch with CUDA have."""
         self._set(owner, name, value)
 
     def undo_by(self, call: Callable[[], None]) -> None:
-        """Call this when everything is undone."""
+        """Call ``call`` when everything is restored."""
         self._undone_by.append(call)
 
     def undo(self) -> None:
-        """Let everything mean what it did before."""
+        """Restore all original values."""
         while self._undone_by:
             self._undone_by.pop()()
         self.names.clear()

@@ -1,8 +1,8 @@
-"""Tensors that are sharded over a mesh of ranks (``DTensor``): FSDP2's parameters, and those of tensor parallelism.
+"""Tensors sharded over a mesh of ranks (``DTensor``): FSDP2's parameters, and those of tensor parallelism.
 
-torch works out the sizes of each operation on fake tensors of the mesh's device, which it calls ``cuda``, and draws
-random numbers for shards by counting on in CUDA's generator. Simulated are the first on the simulated device, and
-the second by the CPU's generator, which has no such count.
+torch computes the sizes of each operation on fake tensors on the mesh's device, which it calls ``cuda``, and draws
+random numbers for shards by advancing CUDA's generator. The simulation uses the simulated device for the former, and
+for the latter the CPU's generator, which has no such offset.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gpudash.simulator.faults import hands_on
 
 
 def install(replaced: Replacements) -> None:
-    """Let there be sharded tensors once the first mesh is made: importing what they are takes a second."""
+    """Set up sharded tensors when the first mesh is created, because importing them takes a second."""
     from torch.distributed import device_mesh
 
     shards: list[Any] = []
@@ -42,9 +42,9 @@ def _install_for_shards(replaced: Replacements) -> None:
     try:
         from torch.distributed.tensor import DTensor, _op_schema
         from torch.distributed.tensor._random import OffsetBasedRNGTracker
-    except ImportError:  # an older torch, whose sharded tensors lie elsewhere
+    except ImportError:  # an older torch, whose sharded tensors are in other modules
         return
-    # called in the midst of torch's functions, where modes are turned off and "cuda" would mean CUDA
+    # called within torch's functions, where modes are disabled and "cuda" would mean CUDA
     replaced.wrap(_op_schema, "_rebuild_tensor_from_dtensor_meta", with_mode)
     replaced.wrap(DTensor, "from_local", lambda make: staticmethod(with_mode(make)))
     replaced.wrap(OffsetBasedRNGTracker, "__init__", _without_syncing)
@@ -52,7 +52,8 @@ def _install_for_shards(replaced: Replacements) -> None:
 
 
 def _without_syncing(make: Callable[..., None]) -> Callable[..., None]:
-    """Ranks begin with the same seed anyway, and to compare states takes numbers, which a dry run has not."""
+    """Skip syncing the random state: ranks start with the same seed anyway, and comparing takes numbers, which a dry
+    run lacks."""
 
     def made(self: Any, device_mesh: Any, *_args: Any, **_kwargs: Any) -> None:
         make(self, device_mesh, run_state_sync=False)
@@ -62,7 +63,7 @@ def _without_syncing(make: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def _drawn_by_the_cpu(_tracker: Any, spec: Any, generator: torch.Generator | None = None) -> Iterator[None]:
-    """Ranks that hold different shards draw different numbers, those with the same one the same."""
+    """Ranks that hold different shards draw different numbers, those with the same shard draw the same."""
     drawing = generator or torch.default_generator
     shard = [
         place

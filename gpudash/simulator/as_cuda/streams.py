@@ -1,4 +1,4 @@
-"""Streams and events, as ``torch.cuda`` has them and as ``torch.Stream("cuda")`` and ``torch.Event("cuda")`` do."""
+"""Streams and events, both as ``torch.cuda`` classes and as ``torch.Stream("cuda")`` and ``torch.Event("cuda")``."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ class Stream(device_module.Stream):
 
     @property
     def cuda_stream(self) -> int:
-        """In place of the driver's handle."""
+        """A number in place of the driver's handle."""
         return int(self.stream_id)
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
-        """The lowest and the highest priority that a card has."""
+        """The lowest and the highest priority that a card supports."""
         return 0, -5
 
     def record_event(self, event: Any = None) -> Any:
-        """An event that passes now."""
+        """Record an event, which has completed immediately."""
         if event is None:
             event = Event()
         event.record(self)
@@ -59,7 +59,7 @@ class Stream(device_module.Stream):
 
 
 class DefaultStream(Stream):
-    """One that a device has without being asked: torch looks at it in every backward pass."""
+    """A stream that a device has from the start: torch accesses it in every backward pass."""
 
     _emits_notice = False
 
@@ -74,7 +74,7 @@ class Event(device_module.Event):
         super().__init__(enable_timing, blocking, interprocess)
 
     def record(self, stream: Any = None) -> None:
-        """Let the event pass now."""
+        """Record the event, which has completed immediately."""
         if stream is None:
             self.device = torch.device(CUDA, torch.cuda.current_device())
         else:
@@ -83,12 +83,12 @@ class Event(device_module.Event):
 
     @property
     def cuda_event(self) -> int:
-        """In place of the driver's handle."""
+        """A number in place of the driver's handle."""
         return id(self)
 
 
 def install(replaced: Replacements, module: DeviceModule) -> None:
-    """Let the streams of ``module``, ``torch.sim``, be CUDA's, and torch's own classes make them."""
+    """Make the streams of ``module``, ``torch.sim``, those of CUDA, and make torch's own classes create them."""
     before = module.Stream
     module.Stream = DefaultStream
     replaced.undo_by(lambda: setattr(module, "Stream", before))
@@ -99,7 +99,7 @@ def install(replaced: Replacements, module: DeviceModule) -> None:
 
 
 class _AnyKind(type):
-    """The class of what stands in for a class of torch's: all that torch makes is an instance, and so is ours."""
+    """Metaclass of the stand-ins for torch's classes: both torch's objects and ours are instances."""
 
     plain: Any
     ours: type
@@ -112,14 +112,14 @@ class _AnyKind(type):
         return issubclass(subclass, (cls.ours, cls.plain))
 
     def __call__(cls, device: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """One of the simulated device, which is the current one where none is named; another device's is torch's."""
+        """Create one for the simulated device, which is the default; other devices get torch's own."""
         if device is not None and torch.device(inward(device)).type not in (DEVICE, CUDA):
             return cls.plain(device, *args, **kwargs)
         return cls.made(device, *args, **kwargs)
 
 
 def _stream(device: Any, *args: Any, **kwargs: Any) -> Any:
-    """What torch makes for itself, as `nn.DataParallel` does, is none that the program asked for."""
+    """Streams that torch creates for itself, as `nn.DataParallel` does, do not count as the program's."""
     asker = str(sys._getframe(2).f_globals.get("__name__")).partition(".")[0]
     return (DefaultStream if asker == "torch" else Stream)(device, *args, **kwargs)
 
@@ -129,12 +129,12 @@ def _event(_device: Any, **kwargs: Any) -> Event:
 
 
 class _AnyStream(metaclass=_AnyKind):
-    """In place of ``torch.Stream``."""
+    """Replaces ``torch.Stream``."""
 
     plain, ours, made = torch.Stream, device_module.Stream, staticmethod(_stream)
 
 
 class _AnyEvent(metaclass=_AnyKind):
-    """In place of ``torch.Event``."""
+    """Replaces ``torch.Event``."""
 
     plain, ours, made = getattr(torch, "Event", Event), device_module.Event, staticmethod(_event)

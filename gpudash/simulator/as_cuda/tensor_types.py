@@ -1,4 +1,4 @@
-"""Types of tensors by their names, such as ``torch.cuda.FloatTensor``, and what is made where no device is named."""
+"""Tensor types by name, such as ``torch.cuda.FloatTensor``, and the default type of new tensors."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ TENSOR_TYPES = {
 
 
 def install(replaced: Replacements) -> None:
-    """Give ``torch.cuda`` its types of tensors, one of which may be the default."""
+    """Add CUDA's tensor types to ``torch.cuda``; one of them may be the default."""
     replaced.put_all(torch.cuda, {name: _tensor_type(name, dtype) for name, dtype in TENSOR_TYPES.items()})
     replaced.put(torch, "set_default_tensor_type", _default_tensor_type(torch.set_default_tensor_type))
     replaced.undo_by(_make_on_cpu)
 
 
 def _default_tensor_type(plain: Callable[[Any], None]) -> Callable[[Any], None]:
-    """``torch.set_default_tensor_type``, also for CUDA's types, which decide the default device as well."""
+    """``torch.set_default_tensor_type``, also for CUDA's types, which set the default device too."""
 
     @hands_on
     def put(kind: Any) -> None:
@@ -52,21 +52,21 @@ def _default_tensor_type(plain: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 def _make_on_card() -> None:
-    """Let ``torch.Tensor(3)`` be on the card, as it is where the default type is one of CUDA's.
+    """Create ``torch.Tensor(3)`` on the card if the default type is one of CUDA's.
 
-    ``torch.set_default_device`` alone leaves it on the CPU, on a real GPU too.
+    ``torch.set_default_device`` alone leaves it on the CPU, also on a real GPU.
     """
 
     @hands_on
     def made(cls: Any, *args: Any, device: Any = None, **kwargs: Any) -> Any:
         there = torch.device(inward(CUDA if device is None else device)).type == DEVICE
         tensor = _plain_new(cls, *args, **kwargs, **({} if there or device is None else {"device": device}))
-        # it is made of values or of sizes; one of another class moves as that class does
+        # created from values or from sizes; a subclass is moved in its own way
         if there:
             return tensor.to(DEVICE if device is None else inward(device))
         return tensor
 
-    # of the class itself: `Tensor(3)` asks no mode and no function of torch's first
+    # on the class itself: `Tensor(3)` calls no mode and no function of torch's first
     _tensor_class.__new__ = made
 
 
@@ -80,7 +80,7 @@ _plain_new = _tensor_class.__new__
 
 
 class _TensorType(type):
-    """The class of ``torch.cuda.FloatTensor`` and its like."""
+    """Metaclass of ``torch.cuda.FloatTensor`` and similar types."""
 
     dtype: torch.dtype
     cuda_name: str
@@ -89,7 +89,7 @@ class _TensorType(type):
         return isinstance(instance, torch.Tensor) and instance.is_cuda and instance.dtype == cls.dtype
 
     def __call__(cls, *args: Any, device: Any = None) -> torch.Tensor:
-        """A tensor of these sizes, or of these values."""
+        """A tensor of these sizes, or with these values."""
         if device is None:
             target = torch.device(DEVICE)
         else:

@@ -1,1 +1,1 @@
-"""What cuDNN takes for itself while it convolves: asked of the user's own library, else bounded."""
+"""The workspaces of cuDNN's convolutions: queried from the user's own library, otherwise bounded."""

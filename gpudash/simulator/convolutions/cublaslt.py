@@ -1,9 +1,8 @@
-"""A cuBLASLt that does nothing, made in memory: cuDNN only looks at engines once there is one that works.
+"""A stub of cuBLASLt, generated in memory: cuDNN considers its engines only if one can be loaded.
 
-Where there is no GPU the real one refuses, and cuDNN then answers for 1×1 convolutions what it would do without it: 4
-to 21 MiB where a card takes none. This one has the functions that cuDNN looks up, by their names in NVIDIA's public
-header, and each says that all is well. It is an ELF file for x86-64, written byte by byte, since a compiler may not be
-there.
+Without a GPU the real library fails, and cuDNN then answers for 1×1 convolutions as if it did not exist: 4 to 21 MiB
+where a card needs none. This stub has the functions that cuDNN looks up, by their names in NVIDIA's public header, and
+each reports success. It is an ELF file for x86-64, assembled byte by byte, because there may be no compiler.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ SUCCEEDING = (
 """Functions that return success; each name follows "cublasLt"."""
 
 MAKING = ("Create", "MatmulDescCreate", "MatmulPreferenceCreate", "MatrixLayoutCreate", "MatrixTransformDescCreate")
-"""Those that also give a handle."""
+"""Those that also return a handle."""
 
 _PAGE = 4096
 _RETURN_SUCCESS = bytes.fromhex("31c0 c3")
@@ -40,28 +39,28 @@ _RETURN_SUCCESS = bytes.fromhex("31c0 c3")
 _HEURISTIC = bytes.fromhex("488b7c2418 488b542420 31c0 b90c000000 f348ab c747ec0000803f c70201000000 c3")
 """``cublasLtMatmulAlgoGetHeuristic``: one algorithm, of no workspace and one wave.
 
-Its ninth argument is the result, on the stack at rsp + 24: 96 bytes of zeros, then 1.0 twenty bytes before their end
-(``cublasLtMatmulHeuristicResult_t.wavesCount``). Its tenth, at rsp + 32, is how many there are.
+Its ninth argument, on the stack at rsp + 24, points to the result: 96 bytes of zeros, with 1.0 twenty bytes before
+their end (``cublasLtMatmulHeuristicResult_t.wavesCount``). Its tenth, at rsp + 32, points to the number of results.
 """
 
 
 def load() -> None:
-    """Make the library known to the loader of this process, under every name by which cuDNN asks for it.
+    """Load the stub in this process, under every name by which cuDNN looks it up.
 
     Raises:
-        OSError: one sentence, where that cannot be done.
+        OSError: in one sentence, if that fails.
     """
     if platform.machine() != SOLVES:
         raise OSError(f"Without a GPU cuDNN can be asked on {SOLVES} only, and this is {platform.machine()}.")
     for major, version in VERSIONS.items():
-        # It stays open: the loader takes a second file of the same number for the first one.
+        # It stays open: if its number were reused, the loader would take a second file for the first one.
         file = os.memfd_create("cublaslt", os.MFD_CLOEXEC)
         os.write(file, _library(f"libcublasLt.so.{major}", major, version))
         ctypes.CDLL(f"/proc/self/fd/{file}", mode=ctypes.RTLD_GLOBAL)
 
 
 def _library(name: str, major: int, version: int) -> bytes:
-    """An ELF file: a page of headers, names and code, then one that is written to."""
+    """The ELF file: a page with headers, names and code, then a writable page."""
     functions = dict.fromkeys(SUCCEEDING, _RETURN_SUCCESS)
     functions["GetVersion"] = b"\xb8" + struct.pack("<I", version) + b"\xc3"
     functions["GetProperty"] = _property(major)
@@ -78,12 +77,12 @@ def _library(name: str, major: int, version: int) -> bytes:
     for one in names:
         at = code_at + len(code)
         body = functions.get(one) or _making(at)
-        # st_name, st_info (global function), st_other, st_shndx (any but 0: it is defined), st_value, st_size
+        # st_name, st_info (global function), st_other, st_shndx (any but 0: defined), st_value, st_size
         symbols += struct.pack(
             "<IBBHQQ", strings.index(b"\0cublasLt" + one.encode() + b"\0") + 1, 0x12, 0, 1, at, len(body)
         )
         code += body.ljust(_aligned(len(body), 16), b"\xcc")
-    # one bucket, and every symbol leads to the next
+    # a single bucket, in which every symbol leads to the next
     chain = struct.pack("<3I", 1, len(names) + 1, 1) + struct.pack("<I", 0)
     chain += b"".join(struct.pack("<I", one % (len(names) + 1)) for one in range(2, len(names) + 2))
     first = (symbols + strings).ljust(hash_at - symbols_at, b"\0") + chain
@@ -108,13 +107,13 @@ def _segment(kind: int, flags: int, at: int, in_file: int, in_memory: int) -> by
 
 
 def _property(major: int) -> bytes:
-    """``cublasLtGetProperty``: the major number of type 0, a minor number of 1, else 0."""
+    """``cublasLtGetProperty``: the major version for type 0, 1 for the minor one, otherwise 0."""
     first = bytes.fromhex("31c0 85ff 7507 c706") + struct.pack("<I", major) + b"\xc3"
     return first + bytes.fromhex("83ff01 0f94c0 8906 31c0 c3")
 
 
 def _making(at: int) -> bytes:
-    """A function at ``at`` whose first argument is set to room in the second page, which nobody reads."""
+    """A function at ``at`` that sets its first argument to unused space in the second page."""
     room = _PAGE + 1024
     return b"\x48\x8d\x05" + struct.pack("<i", room - (at + 7)) + bytes.fromhex("488907 31c0 c3")
 

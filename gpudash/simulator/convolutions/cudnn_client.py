@@ -1,4 +1,4 @@
-"""The processes that ask cuDNN, one for each capability, and what came of them."""
+"""The processes that query cuDNN, one for each compute capability, and their answers."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from typing import Any
 logger = logging.getLogger(__name__)
 
 ASK_VARIABLE = "GPUDASH_ASK_CUDNN"
-"""Set to 1 where the user lets cuDNN be asked though there is no NVIDIA driver."""
+"""Set to 1 if the user allows querying cuDNN without an NVIDIA driver."""
 
 LIBRARY_VARIABLE = "GPUDASH_CUDNN"
-"""The path of another libcudnn.so.9 than that of this Python."""
+"""The path of a libcudnn.so.9 to use in place of this Python's."""
 
 PART_MISSING = "CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED"
-"""In the words of a refusal that all further questions would get too."""
+"""Part of an error that all further queries would get too."""
 
 ANSWERS_VARIABLE = "GPUDASH_CUDNN_ANSWERS"
-"""The folder in which answers are kept."""
+"""The folder in which answers are cached."""
 
 DRIVER = Path("/proc/driver/nvidia/version")
 
 NAME = "libcudnn.so.9"
 
 READY_S = 30.0
-"""Longest wait until the library is loaded."""
+"""Longest wait in seconds until the library is loaded."""
 
 ANSWER_S = 30.0
-"""Longest wait for an answer: the first loads half a GiB of kernels' tables, others take milliseconds."""
+"""Longest wait in seconds for an answer: the first loads half a GiB of kernel tables, others take milliseconds."""
 
 ENDING_S = 0.5
-"""Longest wait for the process to end by itself."""
+"""Longest wait in seconds for the process to end by itself."""
 
 _PROCESS = Path(__file__).with_name("cudnn_process.py")
 
@@ -50,12 +50,12 @@ _CHUNK = 65_536
 
 @dataclass(frozen=True)
 class CudnnAnswer:
-    """What cuDNN takes for a convolution.
+    """What cuDNN allocates for a convolution.
 
     Attributes:
-        workspace: bytes.
-        clusters: whether by a kernel with clusters of thread blocks, which may take more: it looks at the card.
-        tried: bytes in which all plans are timed once, with ``torch.backends.cudnn.benchmark``; 0 without.
+        workspace: in bytes.
+        clusters: whether its kernel uses clusters of thread blocks, and may allocate more because it queries the card.
+        tried: bytes in which all plans are timed once with ``torch.backends.cudnn.benchmark``; 0 without it.
     """
 
     workspace: int
@@ -64,14 +64,14 @@ class CudnnAnswer:
 
 
 class CudnnClient:
-    """cuDNN, asked about cards of one capability; what it has answered is not asked again.
+    """Queries cuDNN about cards of one compute capability, and caches the answers.
 
     Args:
         capability: (major, minor).
 
     Attributes:
-        version: of the library, such as "9.20"; "" until it is known.
-        problem: why it cannot be asked, a sentence without a full stop; "" where it can.
+        version: of the library, such as "9.20"; "" until known.
+        problem: why it cannot be queried, a sentence without a full stop; "" if it can.
     """
 
     def __init__(self, capability: tuple[int, int]) -> None:
@@ -84,21 +84,21 @@ class CudnnClient:
         self._begun = b""
 
     def ask(self, question: Mapping[str, Any]) -> CudnnAnswer | None:
-        """What a convolution takes; ``None`` where cuDNN does not say, or cannot be asked."""
+        """What a convolution allocates; ``None`` if cuDNN does not answer or cannot be queried."""
         key = json.dumps(question)
         if key not in self._known:
             self._known[key] = self._request(key)
         return self._known[key]
 
     def close(self) -> None:
-        """End the process, where there is one; another is started for the next question."""
+        """End the process if there is one; the next query starts another."""
         if self._process is not None and self._owner == os.getpid():
             self._stopped()
         self._process = None
         self._owner = 0
 
     def _request(self, question: str) -> CudnnAnswer | None:
-        # A process that was forked from the one that started it must not speak into its pipe.
+        # A forked child must not write to the pipe of the process its parent started.
         if self._owner != os.getpid() and not self.problem:
             self._start()
         found = self._exchange(question.encode() + b"\n", ANSWER_S)
@@ -122,7 +122,7 @@ class CudnnClient:
         command = [sys.executable, "-I", "-S", str(_PROCESS), str(library), self._capability, folder]
         pipe = subprocess.PIPE
         try:
-            # It sees no GPU: none is woken, and answers are the same everywhere.
+            # It sees no GPU, so none is woken and answers are the same everywhere.
             self._process = subprocess.Popen(
                 command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, bufsize=0, env={"CUDA_VISIBLE_DEVICES": ""}
             )
@@ -138,7 +138,7 @@ class CudnnClient:
             self._end(str(found.get("problem", "it says nothing of its version")).rstrip("."))
 
     def _exchange(self, question: bytes, limit_s: float) -> dict[str, Any]:
-        """Write a question and read the next line; an empty object where none comes."""
+        """Write a question and read the next line; an empty object if none arrives."""
         if self.problem or self._process is None:
             return {}
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -176,11 +176,11 @@ class CudnnClient:
         self._stopped()
 
     def _stopped(self) -> int:
-        """The exit code of the process, which is killed where it has not ended."""
+        """The exit code of the process, which is killed if it has not ended."""
         process = self._process
         if process is None:
             return 0
-        # It ends with its standard input, unless it hangs.
+        # Closing its standard input ends it unless it hangs.
         for stream in (process.stdin, process.stdout):
             if stream is not None:
                 with suppress(OSError):
@@ -192,13 +192,12 @@ class CudnnClient:
 
 
 def may_ask() -> bool:
-    """Whether cuDNN may be asked: NVIDIA licenses it for use in systems with its GPUs, so that elsewhere the user says
-    so."""
+    """Whether cuDNN may be queried: NVIDIA licenses it for systems with its GPUs; on others the user must allow it."""
     return os.environ.get(ASK_VARIABLE) == "1" or DRIVER.exists()
 
 
 def cudnn_path() -> Path | None:
-    """The cuDNN that this Python's torch brings: NVIDIA's wheel, or beside torch's own libraries, or conda's."""
+    """The cuDNN of this Python's torch: NVIDIA's wheel, or beside torch's own libraries, or conda's."""
     named = os.environ.get(LIBRARY_VARIABLE)
     if named:
         return Path(named)

@@ -1,16 +1,17 @@
-"""The process that asks cuDNN: ``python -I -S cudnn_process.py LIBRARY CAPABILITY [ANSWERS]``.
+"""The process that queries cuDNN: ``python -I -S cudnn_process.py LIBRARY CAPABILITY [ANSWERS]``.
 
-NVIDIA documents a way to ask cuDNN (9.8 and newer) for a card that is not there: "deviceless ahead-of-time
-compilation", CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR. LIBRARY is the user's own libcudnn.so.9, CAPABILITY such as 8.6,
-ANSWERS a folder in which answers are kept. It reads one JSON object a line and answers each with one:
+NVIDIA documents how to query cuDNN (9.8 and newer) for a card that is not present: "deviceless ahead-of-time
+compilation", CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR. LIBRARY is the user's own libcudnn.so.9, CAPABILITY is such as 8.6,
+ANSWERS is a folder in which answers are cached. The process reads one JSON object per line and answers each with one:
 
-* first, unasked: ``{"version": 91900}``, or ``{"problem": sentence}`` and it ends;
-* asked ``{"part", "dtype", "x", "w", "y", "last", "padding", "stride", "dilation", "benchmark", "deterministic",
-  "tf32"}``: ``{"workspace": bytes, "clusters": bool, "tried": bytes}``, or ``{"refused": words}``.
+* first, without a question: ``{"version": 91900}``, or ``{"problem": sentence}`` and it ends;
+* for ``{"part", "dtype", "x", "w", "y", "last", "padding", "stride", "dilation", "benchmark", "deterministic",
+  "tf32"}``: ``{"workspace": bytes, "clusters": bool, "tried": bytes}``, or ``{"refused": message}``.
 
-One process serves one card, for cuDNN keeps what it has learnt of its first: after a Turing card it answers for a
-Hopper one without tensor cores. It has 512 MiB beside the files that it maps, 300 s of processor time and no
-GPU, and ends with its standard input. The standard library alone; what it runs is in the user's Python.
+One process serves one card, because cuDNN keeps what it learned about its first: after a Turing card it answers for a
+Hopper card without tensor cores. The process is limited to 512 MiB besides the files that it maps, 300 s of processor
+time and no GPU, and ends when its standard input closes. It uses only the standard library and runs in the user's
+Python.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from pathlib import Path
 from typing import Any
 
 MOST_BYTES = 512 * 2**20
-"""RLIMIT_DATA: memory of its own, without the mapped files, of which the library has half a GiB."""
+"""RLIMIT_DATA: its own memory without mapped files, of which the library has half a GiB."""
 
 MOST_PROCESSOR_S = 300
 
 OLDEST = 90_800
-"""``cudnnGetVersion`` of the first that has the descriptor."""
+"""``cudnnGetVersion`` of the first version with the descriptor."""
 
 MOST_ANSWERS_BYTES = 8 * 2**20
-"""Size of the file of a card's answers, from which nothing is added."""
+"""Size of a card's answer file from which no answers are added."""
 
 MOST_WORKSPACE = 2**44
 
@@ -52,8 +53,8 @@ DEVICE_JSON = 2702
 OPERATIONS = {"forward": 10, "of_weight": 11, "of_input": 12}
 
 OPERANDS = {"forward": (700, 703, 704, 705), "of_input": (706, 709, 710, 711), "of_weight": (712, 715, 716, 717)}
-"""Attributes of an operation: the first is followed by the factor of the result and by the convolution's descriptor;
-then the weight, and what torch calls x and y (cudnnBackendAttributeName_t)."""
+"""Attributes of an operation. The first is followed by those of the result's factor and the convolution's descriptor;
+then come the weight, and what torch calls x and y (cudnnBackendAttributeName_t)."""
 
 DATA_TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
 
@@ -69,7 +70,7 @@ CLUSTER_KNOBS = {27, 28}
 MOST_CONFIGS, MOST_KNOBS = 200, 32
 
 ALIGNMENT = 32
-"""Of torch's blocks, as far as ``getAlignment`` of Conv_v8.cpp counts."""
+"""Alignment of torch's blocks, as far as ``getAlignment`` of Conv_v8.cpp considers it."""
 
 DESIGNS = {
     "7.5": (40, 1024, 16, 65_536, 1590, 5001),
@@ -83,15 +84,15 @@ DESIGNS = {
     "12.0": (170, 1536, 24, 101_376, 2407, 14_001),
     "12.1": (48, 1536, 24, 101_376, 1700, 5000),
 }
-"""Multiprocessors of a usual card; threads, blocks and bytes of shared memory of one (CUDA Programming Guide,
+"""Multiprocessors of a typical card; threads, blocks and bytes of shared memory of one (CUDA Programming Guide,
 "Technical Specifications per Compute Capability"); clocks of multiprocessors and memory in MHz.
 
-On 9.0 the memory's clock changes one answer in a hundred, all of kernels with clusters of thread blocks;
-multiprocessors, cache and size of the memory change none."""
+On 9.0 the memory clock changes one answer in a hundred, all of kernels with clusters of thread blocks;
+multiprocessors, cache and memory size change none."""
 
 
 class CudnnRefusedError(Exception):
-    """cuDNN does not answer, in its own words."""
+    """cuDNN refused to answer; holds its own message."""
 
 
 class CudnnLibrary:
@@ -101,7 +102,7 @@ class CudnnLibrary:
         path: of libcudnn.so.9.
 
     Raises:
-        OSError, AttributeError: when it is no such library.
+        OSError, AttributeError: it is not such a library.
     """
 
     def __init__(self, path: str) -> None:
@@ -111,13 +112,13 @@ class CudnnLibrary:
         self.version = int(self._calls.cudnnGetVersion())
 
     def make(self, kind: int) -> Descriptor:
-        """A new descriptor."""
+        """Create a descriptor."""
         handle = ctypes.c_void_p()
         self.check(self._calls.cudnnBackendCreateDescriptor(kind, ctypes.byref(handle)))
         return Descriptor(self, handle)
 
     def check(self, status: int) -> None:
-        """Raise cuDNN's words unless ``status`` is success."""
+        """Raise cuDNN's error message unless ``status`` is success."""
         if status:
             text = ctypes.create_string_buffer(1024)
             self._calls.cudnnGetLastErrorString(text, ctypes.c_size_t(len(text)))
@@ -151,7 +152,7 @@ _MADE_OF: dict[int, Any] = {
 
 
 class Descriptor:
-    """One of cuDNN's, which lives as long as this."""
+    """A descriptor of cuDNN, destroyed with this object."""
 
     def __init__(self, library: CudnnLibrary, handle: ctypes.c_void_p) -> None:
         self._library = library
@@ -185,7 +186,7 @@ class Descriptor:
         return list(values[:count])
 
     def descriptors(self, name: int, kind: int, most: int) -> list[Descriptor]:
-        """Those that it has, which are filled into new ones of ``kind``."""
+        """The descriptors of an attribute, read into new ones of ``kind``."""
         made = [self._library.make(kind) for _ in range(most)]
         handles = (ctypes.c_void_p * most)(*(one.handle.value for one in made))
         count = self._library.get(self.handle, name, DESCRIPTOR, most, handles)
@@ -193,14 +194,14 @@ class Descriptor:
 
 
 class DevicelessCard:
-    """A card that need not be there, and what cuDNN would do on it.
+    """A card that need not be present, and what cuDNN would do on it.
 
     Args:
-        library: which answers.
-        properties: of the card, as of `properties_of`.
+        library: the library to query.
+        properties: of the card, as from `properties_of`.
 
     Raises:
-        CudnnRefusedError: when cuDNN knows no such card.
+        CudnnRefusedError: cuDNN does not know such a card.
     """
 
     def __init__(self, library: CudnnLibrary, properties: Mapping[str, Any]) -> None:
@@ -210,20 +211,20 @@ class DevicelessCard:
         self._device.finalize()
 
     def workspace(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        """The workspace of the plan that torch would take first, in bytes, and that in which it tries all of them.
+        """The workspace in bytes of the plan that torch would take first, and the one in which it tries all of them.
 
-        The order is torch's (``run_single_conv``, aten/src/ATen/native/cudnn/Conv_v8.cpp): the heuristics' plans, then
-        those to fall back on; with ``benchmark`` room for the largest of both, in which each is timed. Which of them
-        wins, nobody knows without a card.
+        The order is torch's (``run_single_conv``, aten/src/ATen/native/cudnn/Conv_v8.cpp): the plans of the
+        heuristics, then the fallback plans; with ``benchmark`` it allocates for the largest of both and times each in
+        it. Which of them wins is unknown without a card.
 
         Raises:
-            CudnnRefusedError: when there is none.
+            CudnnRefusedError: there is no plan.
         """
         graph, parts = self._graph(question)
         found: list[dict[str, Any]] = []
         for config in self._configs(graph, question):
             plan = self._library.make(PLAN)
-            # A plan that cuDNN cannot make is left, as torch leaves it (``try_configs``).
+            # Plans that cuDNN cannot build are skipped, as in torch (``try_configs``).
             with suppress(CudnnRefusedError):
                 plan.descriptor(401, config)
                 plan.descriptor(407, self._device)
@@ -254,12 +255,12 @@ class DevicelessCard:
                     yield config
 
     def _graph(self, question: Mapping[str, Any]) -> tuple[Descriptor, list[Descriptor]]:
-        """The graph of one convolution, and what it is made of, which has to live as long."""
+        """The graph of one convolution, and its parts, which must outlive it."""
         part = question["part"]
         dtype = question["dtype"]
         tensors = {name: self._tensor(name, question) for name in "wxy"}
         convolution = self._library.make(CONVOLUTION)
-        # halves are added up in float32 (``getConvDescriptor``)
+        # float16 is accumulated in float32 (``getConvDescriptor``)
         convolution.numbers(100, DATA_TYPE, DATA_TYPES["float64" if dtype == "float64" else "float32"])
         convolution.numbers(101, CONVOLUTION_MODE, 1)
         convolution.numbers(106, INT64, len(question["stride"]))
@@ -308,7 +309,7 @@ def _has_clusters(config: Descriptor) -> bool:
 
 
 def _strides(sizes: Sequence[int], *, last: bool) -> list[int]:
-    """Of a tensor with its channels first, or last."""
+    """Strides of a tensor with channels first, or last."""
     order = list(range(len(sizes)))
     if last:
         order = [0, *order[2:], 1]
@@ -321,7 +322,7 @@ def _strides(sizes: Sequence[int], *, last: bool) -> list[int]:
 
 
 def properties_of(capability: str) -> dict[str, Any]:
-    """A card in the words of ``CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION``."""
+    """A card in the format of ``CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION``."""
     multiprocessors, threads, blocks, shared, clock, memory_clock = DESIGNS[capability]
     major, minor = map(int, capability.split("."))
     return {
@@ -352,11 +353,11 @@ def properties_of(capability: str) -> dict[str, Any]:
 
 
 class AnswerFile:
-    """What was asked before, one JSON object a line; a line that is none of ours is as if it were not there.
+    """Cached answers, one JSON object per line; foreign lines are ignored.
 
     Args:
-        folder: "" for none; made where it is not there.
-        name: of the file: of one version of cuDNN and one capability.
+        folder: created if missing; "" for no cache.
+        name: of the file for one version of cuDNN and one compute capability.
     """
 
     def __init__(self, folder: str, name: str) -> None:
@@ -386,15 +387,15 @@ class AnswerFile:
                 if are_sizes and type(clusters) is bool:
                     self._known[str(found["of"])] = {"workspace": workspace, "clusters": clusters, "tried": tried}
         if written and not written.endswith(b"\n"):
-            # What was cut off must not spoil the next line.
+            # A truncated line must not corrupt the next one.
             os.write(self._file, b"\n")
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """What was answered."""
+        """The cached answer, if any."""
         return self._known.get(key)
 
     def keep(self, key: str, answer: Mapping[str, Any]) -> None:
-        """Add an answer; a full disk costs the keeping alone."""
+        """Add an answer; a full disk only prevents caching it."""
         if self._file < 0:
             return
         with suppress(OSError):
@@ -403,12 +404,12 @@ class AnswerFile:
 
 
 def main(library: str, capability: str, folder: str = "") -> int:
-    """CudnnAnswer until the standard input ends."""
+    """Answer questions until the standard input ends."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (MOST_PROCESSOR_S, MOST_PROCESSOR_S))
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever a library prints is no answer
+    os.dup2(2, 1)  # whatever a library prints is not an answer
     try:
         cudnn = _library(library, capability)
     except (OSError, AttributeError, CudnnRefusedError) as error:
@@ -433,11 +434,11 @@ def main(library: str, capability: str, folder: str = "") -> int:
 
 
 def _library(path: str, capability: str) -> CudnnLibrary:
-    """The user's cuDNN.
+    """Load the user's cuDNN.
 
     Raises:
-        OSError, AttributeError: when it cannot be loaded.
-        CudnnRefusedError: one sentence, when it cannot be asked.
+        OSError, AttributeError: it cannot be loaded.
+        CudnnRefusedError: in one sentence, if it cannot be queried.
     """
     if capability not in DESIGNS:
         raise CudnnRefusedError(f"What a card of capability {capability} looks like to cuDNN is not known.")
@@ -445,7 +446,7 @@ def _library(path: str, capability: str) -> CudnnLibrary:
     if found.version < OLDEST:
         name = f"{found.version // 10_000}.{found.version // 100 % 100}"
         raise CudnnRefusedError(f"cuDNN {name} tells nothing of cards that are not there; 9.8 and newer do.")
-    # Beside this file, which isolated Python does not look at by itself.
+    # The folder of this file, which isolated Python does not search by itself.
     sys.path.insert(0, str(Path(__file__).parent))
     importlib.import_module("cublaslt").load()
     return found

@@ -1,6 +1,6 @@
-"""What cuDNN takes for itself in a convolution: as it says itself where it may be asked, else by what is known.
+"""The workspaces of cuDNN's convolutions: from cuDNN itself if it may be queried, else from known rules.
 
-Whichever it is, what is not known of it is noted for the trace that is being recorded.
+In both cases the unknown part is recorded for the trace.
 """
 
 from __future__ import annotations
@@ -22,56 +22,57 @@ FORWARD, OF_INPUT, OF_WEIGHT = "forward", "of_input", "of_weight"
 DTYPES = (torch.float32, torch.float64, *HALVES)
 
 CONVERSION_BYTES = 16
-"""cuDNN's own, beside what it converts."""
+"""Bytes cuDNN allocates for itself, besides what it converts."""
 
 FEWEST_PIXELS = 256
-"""A result in float32 of at least so many pixels is written as it is to lie; of fewer, it is converted."""
+"""A float32 result with at least so many pixels is written in its final layout; a smaller one is converted."""
 
 WITH_CLUSTERS = {FORWARD: 0.05, OF_INPUT: 0.05, OF_WEIGHT: 0.17}
-"""How much more than cuDNN says without a GPU an H100 took at most of kernels with clusters of thread blocks: 5.0 % of
-a forward pass, 16.7 % of a weight's gradient (35 workspaces, tests/gpu/recorded)."""
+"""By how much an H100 exceeded what cuDNN reports without a GPU, at most, for kernels with clusters of thread blocks:
+5.0 % in a forward pass, 16.7 % for a weight's gradient (35 workspaces, tests/gpu/recorded)."""
 
 BEYOND_OPERANDS = 64 * 2**20
-"""With `OPERANDS_MOST` times input, weight and result what is taken to be the most that a convolution takes. Of 14,327
-different ones that cuDNN 9.20 was asked about for cards of 7.5 to 12.0, 20 take more (resources/guide/fit.md)."""
+"""Added to `OPERANDS_MOST` times input, weight and result, this is assumed to be the most that a convolution
+allocates. Of 14,327 different ones that cuDNN 9.20 was queried about for cards of 7.5 to 12.0, 20 take more
+(resources/guide/fit.md)."""
 
 OPERANDS_MOST = 2
-"""How often input, weight and result are taken to be held at once at most."""
+"""How many copies of input, weight and result are assumed to exist at once, at most."""
 
 OPERANDS_MOST_PLAIN = 5
-"""The same in float32 on cards other than of 8.x and 9.x, where cuDNN takes Winograd's and Fourier's ways."""
+"""The same in float32 on cards other than 8.x and 9.x, where cuDNN uses Winograd and Fourier algorithms."""
 
 
 class Scratch:
-    """What is known of the convolutions of the run that is being recorded."""
+    """What is known about the convolutions of the run that is being recorded."""
 
     def __init__(self) -> None:
         self._cards: dict[tuple[int, int], CudnnClient] = {}
         self.begin()
 
     def begin(self) -> None:
-        """Forget the convolutions, for another run is about to begin."""
+        """Reset before another run."""
         self._version = ""
         self._problem = ""
         self._unknown = 0
         self._timed: set[str] = set()
 
     def found(self) -> ConvolutionScratch:
-        """What has been noted since."""
+        """What was recorded since `begin`."""
         return ConvolutionScratch(self._version, self._unknown, self._problem)
 
     def close(self) -> None:
-        """End the processes that ask."""
+        """End the processes that query cuDNN."""
         for card in self._cards.values():
             card.close()
         self._cards.clear()
 
     def ask(self, question: dict[str, Any], capability: tuple[int, int]) -> Script | None:
-        """What cuDNN says it takes; ``None`` where it does not.
+        """What cuDNN reports that it allocates; ``None`` if it does not answer.
 
-        With ``benchmark`` torch times all plans of a convolution that it has not met, in a workspace for the largest,
-        and then empties its cache (``run_single_conv``, aten/src/ATen/native/cudnn/Conv_v8.cpp: "clear cached blocks as
-        benchmark incurs significant memory consumption"). Its table of the winners is the process's.
+        With ``benchmark``, torch times all plans of a new convolution in a workspace for the largest, and then empties
+        its cache (``run_single_conv``, aten/src/ATen/native/cudnn/Conv_v8.cpp: "clear cached blocks as benchmark
+        incurs significant memory consumption"). Its table of the fastest plans is per process.
         """
         if not may_ask():
             return None
@@ -83,9 +84,9 @@ class Scratch:
         self._version = card.version
         if answer.clusters:
             self.note_unknown(int(answer.workspace * WITH_CLUSTERS[question["part"]]))
-        # Another plan than the first may win; it takes no more than there was room for.
+        # A plan other than the first may win; it allocates no more than the benchmark did.
         self.note_unknown(max(0, answer.tried - answer.workspace))
-        # In a script 0 is where the results are made.
+        # In a script, 0 marks where the results are allocated.
         taken = tuple(size for size in (answer.workspace,) if size)
         key = f"{capability} {question}"
         if not question["benchmark"] or key in self._timed:
@@ -96,7 +97,7 @@ class Scratch:
         return (answer.tried, -1, EMPTY_CACHE, *taken)
 
     def note_unknown(self, size: int) -> None:
-        """A convolution may take ``size`` bytes more; they are given back before the next one."""
+        """Record that a convolution may allocate ``size`` bytes more, freed before the next one."""
         self._unknown = max(self._unknown, size)
 
 
@@ -107,12 +108,12 @@ atexit.register(scratch.close)
 
 
 def workspace(given: Arguments, part: str, layout: torch.memory_format, architecture: Architecture) -> Script:
-    """What cuDNN takes for itself, in bytes, once results and copies are there.
+    """What cuDNN allocates for itself, in bytes, after results and copies are allocated.
 
     Args:
         given: arguments of the convolution, or of its backward pass.
-        part: which of the three is computed.
-        layout: how input, weight and result lie.
+        part: which of the three computations it is.
+        layout: memory format of input, weight and result.
     """
     values = given["input"]
     weight = given["weight"]
@@ -141,7 +142,7 @@ def workspace(given: Arguments, part: str, layout: torch.memory_format, architec
 
 
 def _is_by_torch(given: Arguments, layout: torch.memory_format, architecture: Architecture) -> bool:
-    """Whether torch's own kernel convolves (``_select_conv_backend``, aten/src/ATen/native/Convolution.cpp)."""
+    """Whether torch's own kernel is used (``_select_conv_backend``, aten/src/ATen/native/Convolution.cpp)."""
     values = given["input"]
     weight = given["weight"]
     if values.dtype == torch.bfloat16 and architecture.capability < (8, 0):
@@ -154,7 +155,7 @@ def _is_by_torch(given: Arguments, layout: torch.memory_format, architecture: Ar
 
 
 def _is_depthwise_by_cudnn(given: Arguments) -> bool:
-    """``use_cudnn_depthwise`` and ``check_cudnn_depthwise_workload_with_filter`` of the same, for channels first."""
+    """``use_cudnn_depthwise`` and ``check_cudnn_depthwise_workload_with_filter`` there, for channels first."""
     values = given["input"]
     weight = given["weight"]
     if values.dtype != torch.float16 or values.dim() != 4 or values.shape[1] < 32:
@@ -178,21 +179,22 @@ def _is_depthwise_by_cudnn(given: Arguments) -> bool:
 
 
 def question_of(given: Arguments, part: str, made: Sequence[int], layout: torch.memory_format) -> dict[str, Any]:
-    """What is asked: x, w and y are the convolution's in cuDNN's words."""
+    """The question to cuDNN: x, w and y are the convolution's operands in cuDNN's terms."""
     x = list(given["input"].shape)
     y = list(made)
     w = list(given["weight"].shape)
     axes = len(w) - 2
-    # one number stands for all axes
+    # one number applies to all axes
     stride, padding, dilation = (
         [*given[name], *[given[name][-1]] * axes][:axes] for name in ("stride", "padding", "dilation")
     )
     if given["transposed"]:
-        # The gradient of a plain one, whose input is its result (``cudnn_convolution_transpose``, ConvShared.cpp).
+        # It is the gradient of a plain convolution, whose input is its result (``cudnn_convolution_transpose``,
+        # ConvShared.cpp).
         x, y = y, x
         part = {FORWARD: OF_INPUT, OF_INPUT: FORWARD}.get(part, part)
     if axes == 1:
-        # torch views it as one of images of height 1 (``view1d_as_2d``, Convolution.cpp).
+        # torch views it as a convolution of images of height 1 (``view1d_as_2d``, Convolution.cpp).
         x, w, y = ([*sizes[:2], 1, *sizes[2:]] for sizes in (x, w, y))
         stride, padding, dilation = [1, *stride], [0, *padding], [1, *dilation]
     return {
@@ -214,18 +216,18 @@ def question_of(given: Arguments, part: str, made: Sequence[int], layout: torch.
 def _conversions(
     given: Arguments, part: str, made: Sequence[int], layout: torch.memory_format, architecture: Architecture
 ) -> Script | None:
-    """Of a convolution on Hopper whose channels come first: its kernels want them last, and cuDNN converts.
+    """Buffers of a convolution on Hopper with channels first: its kernels need them last, so cuDNN converts.
 
-    Input, weight and result are held once each with their channels last. The rule was read off fifteen convolutions
-    on an H100 with cuDNN 9.19 (tests/gpu/recorded), 25 of whose 35 workspaces it gives to within 147 bytes. What the
-    gradient of a weight takes for partial sums, up to 8 MiB, is not in it.
+    cuDNN holds input, weight and result once each with channels last. The rule was derived from fifteen convolutions
+    on an H100 with cuDNN 9.19 (tests/gpu/recorded), and gives 25 of their 35 workspaces to within 147 bytes. It does
+    not include the partial sums for the gradient of a weight, up to 8 MiB.
 
     Args:
-        part, layout: as of `workspace`.
+        part, layout: as for `workspace`.
         made: sizes of the result.
 
     Returns:
-        ``None`` where nothing is known.
+        ``None`` if nothing is known.
     """
     values = given["input"]
     weight = given["weight"]
@@ -237,7 +239,8 @@ def _conversions(
         return None
     kernel = list(weight.shape[2:])
     stride = list(given["stride"])
-    # a transposed convolution is the gradient of a plain one: `small` is what that one reads, `large` what it makes
+    # a transposed convolution is the gradient of a plain one: `small` is the input of that gradient, `large` its
+    # result
     small: Sequence[int] = values.shape
     large = made
     forward_part = FORWARD
@@ -278,9 +281,9 @@ def _result_sizes(given: Arguments) -> Iterator[int]:
 
 
 def _along_each(given: Arguments) -> Iterator[tuple[int, ...]]:
-    """Size, kernel, stride, padding and dilation along each axis; one number stands for all."""
+    """Size, kernel, stride, padding and dilation along each axis; one number applies to all."""
     sizes = given["input"].shape[2:]
     kernels = given["weight"].shape[2:]
-    # the last one again as often as there are axes: `zip` ends with the sizes
+    # repeat the last number once per axis: `zip` stops at the sizes
     many = ([*given[name], *[given[name][-1]] * len(sizes)] for name in ("stride", "padding", "dilation"))
     return zip(sizes, kernels, *many, strict=False)

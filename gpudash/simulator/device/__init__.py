@@ -1,1 +1,1 @@
-"""The simulated device as torch sees it: its memory, its module and its history."""
+"""The simulated device for torch: its memory, its module and its memory history."""

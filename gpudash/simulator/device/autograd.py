@@ -1,8 +1,8 @@
-"""Backward passes on the simulated device: run by the calling thread.
+"""Runs backward passes on the simulated device in the calling thread.
 
-torch's engine gives each device of a registered kind a thread of its own, but counts one device of a kind that Python
-registers; with threads ``sim:1`` would have none. Without them every allocation of a backward pass is also seen under
-the line that called it.
+torch's engine gives each registered device a thread of its own, but counts only one device for a backend registered
+from Python, so ``sim:1`` would have none. Without device threads, every allocation of a backward pass also has the
+line that called it in its stack.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from gpudash.simulator.faults import hands_on
 Watcher = Callable[[bool], None]
 
 watchers: list[Watcher] = []
-"""Called with true when a backward pass begins, and with false when it ends."""
+"""Called with true when a backward pass starts, and with false when it ends."""
 
 _passes = threading.local()
 
 
 def goes_backward() -> bool:
-    """Whether the calling thread is in a backward pass, for which CUDA would have a thread of its own."""
+    """Whether the calling thread is in a backward pass, which CUDA would run in a thread of its own."""
     return getattr(_passes, "depth", 0) > 0
 
 
@@ -34,16 +34,16 @@ _pending_error.restype = ctypes.c_void_p
 
 
 def device_guard() -> Any:
-    """What tells torch's engine of which kind of device the simulated one is.
+    """The object that reports the simulated device's type to torch's engine.
 
-    The engine also asks while an error that a hook raised is on its way through it, and then a call of Python that
-    succeeds ends the process. The error is therefore taken aside here, and raised again when the pass is over.
+    The engine also calls it while an exception from a hook propagates, and then any Python call that succeeds ends the
+    process. So the exception is set aside here, and raised again after the pass.
     """
 
-    class DeviceGuard(torch._C._acc.DeviceGuard):  # older versions of torch lack it
+    class DeviceGuard(torch._C._acc.DeviceGuard):  # missing in older versions of torch
         def type_(self) -> Any:
             try:
-                _pending_error()  # raises what is pending
+                _pending_error()  # raises a pending exception
             except BaseException as error:
                 _passes.error = error
             return torch._C._autograd.DeviceType.PrivateUse1
@@ -52,7 +52,7 @@ def device_guard() -> Any:
 
 
 def install() -> None:
-    """Run every backward pass of this process in its own thread."""
+    """Run every backward pass of this process in the thread that calls it."""
     original = torch.autograd.graph._engine_run_backward
 
     @hands_on
@@ -64,7 +64,7 @@ def install() -> None:
         try:
             with torch.autograd.set_multithreading_enabled(False):
                 return original(*args, **kwargs)
-        except SystemError:  # an error was lost on its way: see `device_guard`
+        except SystemError:  # an exception was lost: see `device_guard`
             if _passes.error is None:
                 raise
             raise _passes.error from None

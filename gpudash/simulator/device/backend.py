@@ -1,4 +1,4 @@
-"""Making the simulated device known to torch: done once in a process, at the first use."""
+"""Registers the simulated device with torch, once per process, at the first use."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Backend:
 
         self.engine = engine
         self.module = DeviceModule(engine)
-        # kernels can be registered only when torch knows the name
+        # torch must know the name before kernels can be registered
         _setup_privateuseone_for_python_backend(
             DEVICE, backend_module=self.module, device_guard=autograd.device_guard()
         )
@@ -56,7 +56,7 @@ class Backend:
             *cudnn_recurrent.install(engine),
             *autocast.install(),
         ]
-        # without numbers there is nothing that ranks could exchange
+        # without numbers ranks have nothing to exchange
         if engine.computes:
             self._libraries += collectives.install(engine)
         _answer_for_accelerator(self.module)
@@ -87,14 +87,14 @@ def register(cards: Sequence[SimulatedGpu], *, computes: bool = True) -> Backend
 
     Args:
         cards: ``sim:0``, ``sim:1``, and so on.
-        computes: of `Engine`.
+        computes: as for `Engine`.
 
     Returns:
-        the backend; when there is one already, that one with ``cards`` in place of its own, all of which must be empty.
+        the backend; an existing one gets ``cards`` in place of its own, all of which must be empty.
 
     Raises:
-        RuntimeError: one sentence, when another device has been added to torch already, or this torch cannot.
-        ValueError: when a card that is in use would be taken away.
+        RuntimeError: in one sentence, if another device was already added to torch, or this torch does not support it.
+        ValueError: a card to be replaced is in use.
     """
     global _backend
     if _backend is None:
@@ -112,7 +112,7 @@ def register(cards: Sequence[SimulatedGpu], *, computes: bool = True) -> Backend
 
 
 def _tried(backend: Backend) -> str | None:
-    """What went wrong on a card of its own."""
+    """Try the backend on a card of its own, and return what went wrong."""
     backend.engine.replace([SimulatedGpu(0, TRIAL_BYTES, context=0)])
     return probe.tried()
 
@@ -124,9 +124,9 @@ _CpuStorage: Any = torch._C.StorageBase
 
 
 def _construct(engine: Engine) -> Any:
-    """Make storages, generators and pinned memory of the simulated device.
+    """Support creating storages, generators and pinned memory for the simulated device.
 
-    For these torch asks the device's C++ side, which a device registered from Python has not, and crashes or fails.
+    torch calls the device's C++ side for these. A device registered from Python has none, so torch crashes or fails.
     """
     _make_storages(engine)
     torch.Generator = Generator  # type: ignore[misc]  # torch's name is a type to mypy, which nothing may replace
@@ -137,7 +137,7 @@ def _construct(engine: Engine) -> Any:
 
 
 def _make_storages(engine: Engine) -> None:
-    """Let ``torch.UntypedStorage(..., device="sim")`` take memory of the card, and its methods say what they cannot."""
+    """Let ``torch.UntypedStorage(..., device="sim")`` allocate on the card; methods that cannot work raise errors."""
     storage_type: Any = torch.UntypedStorage
 
     def make(cls: type, *args: Any, device: Any = None, **kwargs: Any) -> Any:
@@ -162,7 +162,7 @@ def _make_storages(engine: Engine) -> None:
 
 
 def _resize_storages(engine: Engine) -> None:
-    """Let storages give their bytes back and take as many again, as FSDP has those of gathered parameters do."""
+    """Let storages free their bytes and allocate them again, as FSDP does with gathered parameters."""
     storage_type: Any = torch.UntypedStorage
     storages = engine.storages
     resize = storage_type.resize_
@@ -177,7 +177,7 @@ def _resize_storages(engine: Engine) -> None:
         if not naming.means_simulated(self.device):
             return resize(self, size)
         if size == 0:
-            # for torch it keeps its size; from the first one on, storages are asked whether they have their bytes
+            # torch still sees the full size; from the first resize on, storages report whether they have their bytes
             storage_type.nbytes = bytes_held
             storages.release(self)
         elif size != nbytes(self):
@@ -190,7 +190,7 @@ def _resize_storages(engine: Engine) -> None:
 
 
 def _to_device(self: Any, device: Any = None, non_blocking: bool = False) -> Any:
-    """``storage.sim()``, after ``storage.cuda()``."""
+    """``storage.sim()``, like ``storage.cuda()``."""
     target: Any = DEVICE
     if device is not None:
         target = torch.device(DEVICE, device)
@@ -207,7 +207,7 @@ def _unless_simulated(original: Any, sentence: str) -> Any:
 
 
 def _pin_memory(tensor: torch.Tensor, _device: torch.device | None = None) -> torch.Tensor:
-    """A copy that counts as pinned; the host's memory is no faster for a simulated GPU when it is."""
+    """A copy that counts as pinned; pinning makes host memory no faster for a simulated GPU."""
     made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(tensor)
     setattr(made.untyped_storage(), PINNED, True)
     return made
@@ -218,14 +218,14 @@ def _is_pinned(tensor: torch.Tensor, _device: torch.device | None = None) -> boo
 
 
 class _AnyGenerator(type(_CpuGenerator)):  # type: ignore[misc]  # a base that is worked out
-    """Every generator of torch's is an instance of ``torch.Generator``, as before."""
+    """Makes every generator of torch an instance of ``torch.Generator``, as before."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, _CpuGenerator)
 
 
 class Generator(_CpuGenerator, metaclass=_AnyGenerator):
-    """``torch.Generator``, also for the simulated device, whose numbers the CPU's generator makes."""
+    """``torch.Generator``, also for the simulated device, whose numbers come from the CPU's generator."""
 
     _simulated: torch.device
 
@@ -237,11 +237,11 @@ class Generator(_CpuGenerator, metaclass=_AnyGenerator):
         return made
 
     def __init__(self, device: Any = "cpu") -> None:
-        """Everything is done by then."""
+        """Do nothing: the object is already initialised."""
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]  # an attribute in torch's stubs
-        """The device it was made for."""
+        """The device it was created for."""
         return self._simulated
 
 
@@ -249,11 +249,11 @@ _COULD_NOT_SWAP = "Couldn't swap"
 
 
 def _keep_parameters() -> None:
-    """Let the parameters of a module that is moved to the simulated device stay the same objects, as on CUDA.
+    """Keep the parameters of a module moved to the simulated device the same objects, as on CUDA.
 
-    torch swaps the bytes of a parameter for those on the new device only between the kinds of device it knows as dense,
-    and makes new parameters otherwise, which an optimizer made before would not know of. Its other way, swapping whole
-    tensors, keeps them; where that is not possible (a graph still holds the parameter) new ones are made all the same.
+    torch swaps a parameter's bytes for new ones only between device types it knows as dense, and otherwise creates new
+    parameters, unknown to an existing optimizer. Its other way, swapping whole tensors, keeps them. Where that fails
+    (a graph still holds the parameter), new ones are created.
     """
     original: Any = nn.Module._apply
 
@@ -273,7 +273,7 @@ def _keep_parameters() -> None:
         except RuntimeError as error:
             if _COULD_NOT_SWAP not in str(error):
                 raise
-            # torch hides what went wrong within the swap behind a sentence of its own
+            # torch hides errors within the swap behind a message of its own
             if isinstance(error.__cause__, torch.OutOfMemoryError):
                 raise error.__cause__ from None
         finally:
@@ -286,9 +286,9 @@ def _keep_parameters() -> None:
 @contextmanager
 @hands_on
 def _without_sizes_moved(module: nn.Module, fn: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
-    """Move what a lazy module will only know the size of at its first call, and hide it meanwhile.
+    """Move uninitialised parameters of a lazy module, whose size is known at its first call, and hide them meanwhile.
 
-    It stays the same object of its own class, which says what it is to become.
+    A parameter stays the same object of its own class, which determines what it becomes.
     """
     every: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
     lazy: list[tuple[dict[str, Any], str, Any]] = []
@@ -298,7 +298,7 @@ def _without_sizes_moved(module: nn.Module, fn: Callable[[torch.Tensor], torch.T
     for owned, name, tensor in lazy:
         moved = fn(torch.empty(0, dtype=tensor.dtype, device=tensor.device))
         made = type(tensor)(tensor.requires_grad, device=moved.device, dtype=moved.dtype)
-        # a lazy tensor keeps in its attributes what class it becomes once it is filled
+        # a lazy tensor's attributes hold the class it becomes once it is filled
         made.__dict__.update(tensor.__dict__)
         swap(tensor, made)
         owned[name] = None
@@ -311,9 +311,9 @@ def _without_sizes_moved(module: nn.Module, fn: Callable[[torch.Tensor], torch.T
 
 @hands_on
 def _stays(module: nn.Module, fn: Callable[[torch.Tensor], torch.Tensor]) -> bool:
-    """Whether ``fn`` leaves the module's own parameters on the device, as a change of their dtype does.
+    """Whether ``fn`` leaves the module's own parameters on the device, as a change of dtype does.
 
-    torch then puts their new bytes in place of the old ones, which are free before the next parameter's turn.
+    torch then replaces the bytes of each parameter and frees the old ones before the next parameter.
     """
     own = [parameter for parameter in module._parameters.values() if parameter is not None]
     if any(device_of(parameter).type != DEVICE or type(parameter) is not nn.Parameter for parameter in own):
@@ -323,7 +323,7 @@ def _stays(module: nn.Module, fn: Callable[[torch.Tensor], torch.Tensor]) -> boo
 
 
 class _OfClass(torch.autograd.Function):
-    """A tensor as one of another class, of the same graph."""
+    """A tensor as an instance of another class, in the same graph."""
 
     @staticmethod
     def forward(_ctx: Any, tensor: torch.Tensor, kind: Any) -> torch.Tensor:
@@ -336,7 +336,7 @@ class _OfClass(torch.autograd.Function):
 
 
 def _keep_classes() -> None:
-    """Let ``as_subclass`` work on the simulated device, where torch finds its own alias to have a class already."""
+    """Make ``as_subclass`` work on the simulated device, where torch finds that its alias already has a class."""
     tensor_type: Any = torch.Tensor
     of_class: Any = _OfClass.apply
     plain = tensor_type.as_subclass
@@ -351,7 +351,7 @@ def _keep_classes() -> None:
 
 
 def _set_data_across_devices() -> None:
-    """Let ``tensor.data`` be set to a tensor of the other device."""
+    """Allow setting ``tensor.data`` to a tensor of the other device."""
     swap: Any = torch.utils.swap_tensors
     plain: Any = torch._C.TensorBase.data
 
@@ -368,8 +368,8 @@ def _set_data_across_devices() -> None:
             plain.__set__(self, value)
             return
         made = torch.empty(0, dtype=value.dtype, device=value.device)
-        # torch takes the bytes of a tensor of the same kind; then the whole tensors are swapped, so that
-        # `self` stays the object it was
+        # torch takes the bytes of a tensor of the same type; then the whole tensors are swapped, so `self` stays the
+        # same object
         plain.__set__(made, value)
         if isinstance(self, nn.Parameter):
             made = nn.Parameter(made, requires_grad=self.requires_grad)
@@ -382,10 +382,10 @@ def _set_data_across_devices() -> None:
 
 
 def _answer_for_accelerator(module: DeviceModule) -> None:
-    """Answer for the simulated device what ``torch.accelerator`` asks.
+    """Answer ``torch.accelerator``'s calls for the simulated device.
 
-    Its functions ask torch's C++ side, where a device registered from Python has no memory figures, no current device
-    and nothing to wait for.
+    Its functions call torch's C++ side, where a device registered from Python has no memory statistics, no current
+    device and nothing to synchronise.
     """
 
     def exchange(index: int) -> int:
@@ -421,14 +421,14 @@ def _answer_for_accelerator(module: DeviceModule) -> None:
 
 
 SIMULATOR = __package__.rpartition(".")[0]
-"""The package of all that runs for a device of ours."""
+"""The package of all code that runs for our devices."""
 
 _INDUCTOR = "_TorchCompileInductorWrapper"
 _OTHER_COMPILERS = "_TorchCompileWrapper"
 
 
 def _leave_uncompiled() -> None:
-    """Let ``torch.compile`` trace code of the simulated device and then run it as it is, with one warning."""
+    """Let ``torch.compile`` trace code of the simulated device, then run it as it is with one warning."""
     for name in (_INDUCTOR, _OTHER_COMPILERS):
         wrapper: Any = getattr(torch, name, None)
         if wrapper is not None:
@@ -448,9 +448,9 @@ def _leave_uncompiled() -> None:
 
 
 def _leaving_the_simulator_out(make: Callable[..., None]) -> Callable[..., None]:
-    """``make``, after torch's tracer has been set to leave the simulator's own code alone.
+    """``make``, after excluding the simulator's own code from torch's tracer.
 
-    Tracing asks the device for its stream; traced itself, the answer asks again, without end.
+    Tracing queries the device's stream; if that call is traced too, it recurses without end.
     """
 
     def made(*args: Any, **kwargs: Any) -> None:
@@ -462,7 +462,7 @@ def _leaving_the_simulator_out(make: Callable[..., None]) -> Callable[..., None]
 
 @functools.cache
 def _leave_out(package: str) -> None:
-    from torch._dynamo import trace_rules  # costs seconds, which only code that compiles should spend
+    from torch._dynamo import trace_rules  # takes seconds, which only code that compiles should pay for
 
     add: Any = trace_rules.add
     add(package)

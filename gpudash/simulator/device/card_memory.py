@@ -1,4 +1,4 @@
-"""The memory of a simulated card, of which other processes of the program take as well."""
+"""The memory of a simulated card, shared with other processes of the program."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from gpudash.simulator.device.process_table import Entry, Holding, ProcessTable,
 
 
 class CardMemory(DeviceMemory):
-    """What this process takes of a card, and what is free of it when what others hold is counted.
+    """What this process holds of a card, and what is free after counting what others hold.
 
-    Only what is asked of the card itself, which is segments and contexts, meets the table: a block from the allocator's
-    cache costs nothing.
+    Only requests to the card itself, for segments and contexts, access the table: a block from the allocator's cache
+    costs nothing.
 
     Args:
-        capacity, used, falls: of `DeviceMemory`.
+        capacity, used, falls: as in `DeviceMemory`.
         index: of the card.
-        table: the processes of the program; ``None`` for a card that this process has alone.
+        table: the processes of the program; ``None`` if this process has the card to itself.
 
     Attributes:
-        context: bytes of this process's context, which ``others`` counts too.
-        inherited: bytes that a forked child has from its parent, whose they are.
+        context: bytes of this process's context, which ``others`` includes.
+        inherited: bytes that a forked child got from its parent, which owns them.
     """
 
     __slots__ = ("__weakref__", "_entry", "_index", "_table", "context", "inherited")
@@ -38,39 +38,39 @@ class CardMemory(DeviceMemory):
 
     @property
     def is_shared(self) -> bool:
-        """Whether other processes are counted."""
+        """Whether other processes count."""
         return self._table is not None
 
     @property
     def free_bytes(self) -> int:
-        """What cudaMemGetInfo would call free."""
+        """What cudaMemGetInfo would report as free."""
         return max(0, self._left() - sum(map(sum, self._others(living=True).values())))
 
     def processes(self) -> dict[int, int]:
-        """Bytes that each other process of the program holds, by its number."""
+        """Bytes that each other process of the program holds, by process ID."""
         return {pid: sum(held) for pid, held in self._others(living=True).items()}
 
     def map(self, size: int) -> bool:
-        """Take ``size`` bytes for a reserved range; false when there are not as many."""
+        """Allocate ``size`` bytes for a reserved range; false if there is too little memory."""
         return self._take(0, size)
 
     def unmap(self, size: int) -> None:
-        """Give back ``size`` bytes of a reserved range."""
+        """Free ``size`` bytes of a reserved range."""
         super().unmap(size)
         self._publish()
 
     def open_context(self, size: int) -> bool:
-        """Take ``size`` bytes for the context; false when there are not as many."""
+        """Allocate ``size`` bytes for the context; false if there is too little memory."""
         return self._take(size, 0)
 
     def close_context(self) -> None:
-        """Give back what `open_context` took."""
+        """Free what `open_context` allocated."""
         self.others -= self.context
         self.context = 0
         self._publish()
 
     def leave(self) -> None:
-        """The card is no longer this process's."""
+        """Give up the card for this process."""
         if self._entry is not None:
             self._entry.clear()
         self._entry = None
@@ -98,7 +98,7 @@ class CardMemory(DeviceMemory):
         return True
 
     def _fits(self, size: int) -> bool:
-        """Whether as much is left beside the other processes, of which the dead ones hold nothing."""
+        """Whether that many bytes are free beside the other processes; dead processes hold nothing."""
         left = self._left() - size
         if left < 0:
             return False
@@ -108,7 +108,7 @@ class CardMemory(DeviceMemory):
         return sum(map(sum, self._others(living=True).values())) <= left
 
     def _left(self) -> int:
-        """Bytes that this process leaves; negative where others than processes of the program hold too much."""
+        """Bytes available to this process; negative if others than the program's processes hold too much."""
         return self.capacity - self.others - max(0, self.taken - self.inherited)
 
     def _others(self, *, living: bool) -> dict[int, Holding]:
@@ -121,7 +121,7 @@ class CardMemory(DeviceMemory):
             self._entry.write(Holding(self.context, max(0, self.taken - self.inherited)))
 
     def _forked(self) -> None:
-        """In a child, which has no context and holds nothing before it takes something itself."""
+        """Reset in a forked child, which has no context and holds nothing until it allocates."""
         self._entry = None
         self.inherited = self.taken
         self.close_context()

@@ -1,6 +1,6 @@
-"""``torch.sim``: what torch and users ask of a device's module, after ``torch.cuda``.
+"""``torch.sim``: the module for the device, modelled on ``torch.cuda``.
 
-Streams and events: work is over when its call returns, and nothing is waited for.
+Streams and events never wait, because work is complete when its call returns.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ SUMMARISED = (
 
 
 class MemoryModule:
-    """The functions of ``torch.cuda.memory`` that make sense here, under the same names.
+    """The functions of ``torch.cuda.memory`` that apply here, under the same names.
 
     Args:
         engine: runs the device's operations.
         history: records the allocators' events.
 
     Attributes:
-        history: the same.
+        history: as given.
     """
 
     def __init__(self, engine: Engine, history: MemoryHistory) -> None:
@@ -52,11 +52,11 @@ class MemoryModule:
         self.history = history
 
     def index_of(self, device: DeviceLike = None) -> int:
-        """Index of a device given in any of torch's ways.
+        """Index of a device in any form that torch accepts.
 
         Raises:
-            ValueError: when it is no simulated device.
-            RuntimeError: when there is none of this index.
+            ValueError: it is not a simulated device.
+            RuntimeError: there is no device with this index.
         """
         if isinstance(device, str):
             device = torch.device(device)
@@ -69,10 +69,10 @@ class MemoryModule:
         return self._engine.card(device).index
 
     def mem_get_info(self, device: DeviceLike = None) -> tuple[int, int]:
-        """Bytes free and capacity of the card; to ask makes a context, as on CUDA.
+        """Free and total bytes of the card. As on CUDA, the call creates a context.
 
         Raises:
-            torch.OutOfMemoryError: when there is no memory for the context.
+            torch.OutOfMemoryError: there is no memory for the context.
         """
         card = self._engine.cards[self.index_of(device)]
         self._engine.storages.open(card)
@@ -104,31 +104,31 @@ class MemoryModule:
         self._engine.cards[self.index_of(device)].reset_accumulated()
 
     def empty_cache(self) -> None:
-        """Give every wholly free segment of every card back."""
+        """Release every unused segment on every card."""
         for card in self._engine.cards:
             card.empty_cache()
 
     def set_per_process_memory_fraction(self, fraction: float, device: DeviceLike = None) -> None:
-        """Limit what the allocator may reserve to a part of the capacity.
+        """Limit what the allocator may reserve to a fraction of the capacity.
 
         Raises:
-            ValueError: when it is not between 0 and 1.
+            ValueError: it is not between 0 and 1.
         """
         self._engine.cards[self.index_of(device)].set_fraction(fraction)
 
     def get_per_process_memory_fraction(self, device: DeviceLike = None) -> float:
-        """The part of the capacity that the allocator may reserve."""
+        """The fraction of the capacity that the allocator may reserve."""
         return self._engine.cards[self.index_of(device)].fraction
 
     def get_allocator_backend(self) -> str:
         return "native"
 
     def memory_snapshot(self, mempool_id: Any = None) -> Any:
-        """The segments of every card, as in the list form of torch's snapshots."""
+        """The segments of every card, in the list form of torch's snapshots."""
         return self.history.snapshot()["segments"]
 
     def memory_summary(self, device: DeviceLike = None, abbreviated: bool = False) -> str:
-        """A table of the statistics to print."""
+        """A printable table of the statistics."""
         index = self.index_of(device)
         stats = self.memory_stats(index)
         pools = ("all",) if abbreviated else ("all", "large_pool", "small_pool")
@@ -158,31 +158,31 @@ class MemoryModule:
         clear_history: bool = False,
         **_ignored: Any,
     ) -> None:
-        """Record every card's events from now on, or stop with ``enabled=None``, as torch's function does.
+        """Record every card's events from now on, or stop with ``enabled=None``, like torch's function.
 
         Raises:
-            ValueError: one sentence, when a setting is none of torch's.
+            ValueError: in one sentence, for a setting that torch does not have.
         """
         self.history.record(enabled, context, stacks, max_entries, clear_history)
 
     def _snapshot(self, device: DeviceLike = None, augment_with_fx_traces: bool = False) -> dict[str, Any]:
-        """What is allocated now and what was recorded, in the form of torch's snapshots."""
+        """Current allocations and recorded events, in the form of torch's snapshots."""
         return self.history.snapshot()
 
     def _dump_snapshot(self, filename: str = "dump_snapshot.pickle", augment_with_fx_traces: bool = False) -> None:
-        """Write the snapshot to a file in torch's own format."""
+        """Write the snapshot to a file in torch's format."""
         self.history.dump(filename)
 
 
 STREAMS_PER_POOL = 32
-"""torch hands out its streams round robin, from a pool for each priority (c10/cuda/CUDAStream.cpp, kStreamsPerPool)."""
+"""torch reuses its streams round-robin, from a pool for each priority (c10/cuda/CUDAStream.cpp, kStreamsPerPool)."""
 
 
 class Stream(torch.Stream):
     """``torch.cuda.Stream`` for the simulated device.
 
     Attributes:
-        number: 0 for the default stream; streams that torch would take for one have the same.
+        number: 0 for the default stream; streams that are one to torch have the same number.
     """
 
     _on: torch.device
@@ -210,55 +210,55 @@ class Stream(torch.Stream):
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]  # an attribute in torch's stubs
-        """The device it was made for: torch takes every one of a device registered from Python for the first."""
+        """Its own device: torch takes every device of a backend registered from Python for the first."""
         return self._on
 
     def query(self) -> bool:
-        """Whether all work is done: always."""
+        """Whether all work is done, which is always true."""
         return True
 
     def synchronize(self) -> None:
-        """Nothing: all work is done."""
+        """Do nothing: all work is done."""
 
     def wait_stream(self, stream: Any) -> None:
-        """Nothing: the other stream's work is done."""
+        """Do nothing: the other stream's work is done."""
 
     def wait_event(self, event: Any) -> None:
-        """Nothing: the event has passed."""
+        """Do nothing: the event has completed."""
 
     def record_event(self, event: Any = None) -> Any:
-        """An event that passes now."""
+        """Record an event, which has completed immediately."""
         event = event or Event()
         event.record(self)
         return event
 
 
 class Event:
-    """``torch.cuda.Event`` for the simulated device, by the host's clock."""
+    """``torch.cuda.Event`` for the simulated device, timed by the host's clock."""
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
         self.enable_timing = enable_timing
         self._at: float | None = None
 
     def record(self, stream: Any = None) -> None:
-        """Let the event pass now."""
+        """Record the event, which has completed immediately."""
         self._at = time.perf_counter()
 
     def wait(self, stream: Any = None) -> None:
-        """Nothing: the event has passed."""
+        """Do nothing: the event has completed."""
 
     def query(self) -> bool:
-        """Whether the work before it is done: always."""
+        """Whether the work before it is done, which is always true."""
         return True
 
     def synchronize(self) -> None:
-        """Nothing: the event has passed."""
+        """Do nothing: the event has completed."""
 
     def elapsed_time(self, end_event: Event) -> float:
-        """Milliseconds of the host's time between two recorded events; not a GPU's.
+        """Milliseconds of host time between two recorded events; not a GPU's time.
 
         Raises:
-            ValueError: torch's words, when one was not recorded or measures no time.
+            ValueError: in torch's words, if one was not recorded or does not measure time.
         """
         if not (self.enable_timing and end_event.enable_timing):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
@@ -268,7 +268,7 @@ class Event:
 
 
 class StreamContext:
-    """A context in which ``stream`` is the current one, and its device the current device."""
+    """A context manager that makes ``stream`` and its device current."""
 
     def __init__(self, module: Any, stream: Stream | None) -> None:
         self._module = module
@@ -308,7 +308,7 @@ DTYPES = [
 
 
 class _Properties:
-    """What ``torch.cuda.get_device_properties`` tells, as far as a simulation has it."""
+    """The result of ``torch.cuda.get_device_properties``, as far as it is simulated."""
 
     def __init__(self, card: SimulatedGpu) -> None:
         self.name = card.product
@@ -331,7 +331,7 @@ class _Properties:
 
 
 class _Current:
-    """A context in which another device is the current one."""
+    """A context manager that makes another device current."""
 
     def __init__(self, module: DeviceModule, index: int) -> None:
         self._module = module
@@ -347,11 +347,11 @@ class _Current:
 
 
 _Stream = Stream
-"""Within `DeviceModule` the name is that of its attribute."""
+"""Within `DeviceModule`, an attribute has the name."""
 
 
 class DeviceModule(MemoryModule):
-    """The functions of ``torch.cuda`` that make sense here, under the same names.
+    """The functions of ``torch.cuda`` that apply here, under the same names.
 
     Args:
         engine: runs the device's operations.
@@ -369,7 +369,7 @@ class DeviceModule(MemoryModule):
         self._default_streams: dict[int, _Stream] = {}
 
     def init(self) -> None:
-        """Nothing: a card is ready at its first use."""
+        """Do nothing: a card is initialised at its first use."""
 
     def is_initialized(self) -> bool:
         return True
@@ -381,23 +381,23 @@ class DeviceModule(MemoryModule):
         return False
 
     def device_count(self) -> int:
-        """How many GPUs are simulated."""
+        """Number of simulated GPUs."""
         return len(self._engine.cards)
 
     def current_device(self) -> int:
-        """Index of the device that ``device="sim"`` means."""
+        """Index of the device that ``device="sim"`` stands for."""
         return self._engine.current
 
     def set_device(self, device: DeviceLike) -> None:
-        """Let ``device="sim"`` mean ``device``."""
+        """Make ``device`` the one that ``device="sim"`` stands for."""
         self._engine.current = self.index_of(device)
 
     def device(self, device: DeviceLike) -> _Current:
-        """A context in which ``device`` is the current one."""
+        """A context manager that makes ``device`` current."""
         return _Current(self, self.index_of(device))
 
     def device_of(self, tensor: Any) -> _Current:
-        """A context in which the device of ``tensor`` is the current one, if it is simulated."""
+        """A context manager that makes the device of ``tensor`` current, if it is simulated."""
         simulated = isinstance(tensor, torch.Tensor) and tensor.device.type == DEVICE
         return _Current(self, tensor.device.index if simulated else self.current_device())
 
@@ -408,7 +408,7 @@ class DeviceModule(MemoryModule):
         return _Properties(self._engine.cards[self.index_of(device)])
 
     def get_device_capability(self, device: DeviceLike = None) -> tuple[int, int]:
-        """The compute capability whose rules are followed."""
+        """The compute capability that is simulated."""
         return self._engine.cards[self.index_of(device)].architecture.capability
 
     def get_arch_list(self) -> list[str]:
@@ -418,20 +418,20 @@ class DeviceModule(MemoryModule):
         return self.index_of(device) != self.index_of(peer_device)
 
     def ipc_collect(self) -> None:
-        """Nothing: no memory is shared with other processes."""
+        """Do nothing: no memory is shared with other processes."""
 
     def synchronize(self, device: DeviceLike = None) -> None:
-        """Nothing to wait for: operations are over when their call returns."""
+        """Do nothing: operations are complete when their call returns."""
         self.index_of(device)
         self._engine.note_wait()
 
     def current_stream(self, device: DeviceLike = None) -> _Stream:
-        """The stream in use on ``device``."""
+        """The current stream on ``device``."""
         index = self.index_of(device)
         return self._streams.get(index) or self.default_stream(index)
 
     def default_stream(self, device: DeviceLike = None) -> _Stream:
-        """The stream that ``device`` begins with, always the same."""
+        """The default stream of ``device``, always the same object."""
         index = self.index_of(device)
         if index not in self._default_streams:
             made = self.Stream(torch.device(DEVICE, index))
@@ -440,14 +440,14 @@ class DeviceModule(MemoryModule):
         return self._default_streams[index]
 
     def forget_streams(self) -> None:
-        """Let every device use a stream of its own again, made anew."""
+        """Reset every device to a new default stream."""
         self._streams.clear()
         self._default_streams.clear()
         for card in self._engine.cards:
             card.stream = 0
 
     def set_stream(self, stream: _Stream | None) -> None:
-        """Use ``stream``, and its device, from now on."""
+        """Make ``stream`` and its device current."""
         if stream is not None:
             index = self.index_of(stream.device)
             self._streams[index] = stream
@@ -455,15 +455,15 @@ class DeviceModule(MemoryModule):
             self.set_device(stream.device)
 
     def stream(self, stream: _Stream | None) -> StreamContext:
-        """A context in which ``stream`` is the current one."""
+        """A context manager that makes ``stream`` current."""
         return StreamContext(self, stream)
 
     def manual_seed(self, seed: int) -> None:
-        """Seed the CPU's generator, which makes this device's numbers too."""
+        """Seed the CPU's generator, which also serves this device."""
         torch.default_generator.manual_seed(int(seed))
 
     def manual_seed_all(self, seed: int) -> None:
-        """Nothing more: ``torch.manual_seed``, which calls this, has seeded the CPU's generator."""
+        """Do nothing: ``torch.manual_seed``, which calls this, has already seeded the CPU's generator."""
 
     def seed(self) -> None:
         torch.default_generator.seed()
@@ -494,7 +494,7 @@ class DeviceModule(MemoryModule):
         return True
 
     def supported_dtypes(self) -> set[torch.dtype]:
-        """What tensors may be of."""
+        """The dtypes that tensors may have."""
         return {getattr(torch, name) for name in DTYPES if hasattr(torch, name)}
 
     def __getattr__(self, name: str) -> Any:

@@ -1,6 +1,6 @@
-"""The history of the simulated cards' memory, recorded as torch records that of CUDA, and its snapshot file.
+"""Records the memory history of the simulated cards as torch does for CUDA, and writes its snapshot file.
 
-Stacks of calls are taken at every allocation: cheap to take, kept once each, and spelt out only when they are read.
+Stacks are taken at every allocation: they are cheap to take, stored once each, and formatted only when read.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from gpudash.simulator.device.tracking import line_of
 Frame = dict[str, Any]
 
 OWN_CODE = (str(Path(__file__).parents[1]), str(Path(caching.__file__).parent))
-"""Folders whose code is between the caller and the allocator, and not worth showing."""
+"""Folders with code between the caller and the allocator, which stacks leave out."""
 
 ADDRESS_BITS = 57
-"""Of a process, at the most (five-level paging); an id is an address."""
+"""Bits of an address in a process, at most (five-level paging); an id is an address."""
 
 MOST_KNOWN = 50_000
-"""Stacks that are compared with; a program that makes code as it goes has no end of them."""
+"""How many stacks are kept for comparison; a program that generates code has no end of them."""
 
 
 WORKSPACE_FRAME: Frame = {"filename": "??", "line": 0, "name": "at::cuda::getNewWorkspace()"}
-"""Innermost in the stack of cuBLAS's workspace: the function of torch's C++ that asks for it on CUDA
-(ATen/cuda/CublasHandlePool.cpp), by which readers of a snapshot know it."""
+"""Innermost frame in the stack of cuBLAS's workspace: torch's C++ function that requests it on CUDA
+(ATen/cuda/CublasHandlePool.cpp). Readers of a snapshot identify it by this."""
 
 
 class Stack:
-    """Where the program was: every frame as its code and the instruction it was at, innermost first.
+    """Where the program was: each frame as its code and current instruction, innermost first.
 
     Attributes:
-        number: tells it from the others of its `Stacks`.
-        is_workspace: whether cuBLAS asked, for what it works in.
+        number: identifies it among the others of its `Stacks`.
+        is_workspace: whether it is a cuBLAS workspace request.
     """
 
     __slots__ = ("_frames", "_places", "is_workspace", "number")
@@ -55,7 +55,7 @@ class Stack:
         self._frames: list[Frame] | None = None
 
     def frames(self) -> list[Frame]:
-        """In the form of torch's snapshots, without the simulator's own; the same list at every call."""
+        """Frames in the form of torch's snapshots, without the simulator's own; the same list at every call."""
         if self._frames is None:
             frames: list[Frame] = []
             if self.is_workspace:
@@ -63,13 +63,13 @@ class Stack:
             for code, place in self._places:
                 if not code.co_filename.startswith(OWN_CODE):
                     frames.append({"filename": code.co_filename, "line": line_of(code, place), "name": code.co_name})
-            # only now, since another thread may ask meanwhile
+            # assigned last, since another thread may call this meanwhile
             self._frames = frames
         return self._frames
 
 
 class Stacks:
-    """Takes stacks, each different one once."""
+    """Takes stacks, and stores each distinct one once."""
 
     def __init__(self) -> None:
         self.nothing = Stack(0, ())
@@ -77,14 +77,14 @@ class Stacks:
         self._taken = 0
 
     def take(self, depth: int, *, is_workspace: bool = False) -> Stack:
-        """The stack of the running thread from ``depth`` frames above on."""
+        """The stack of the running thread, starting ``depth`` frames above."""
         start: Any = sys._getframe(depth + 1)
         places: list[int] = [int(is_workspace)]
         # looked up once: a stack is taken at every allocation
         add = places.append
         frame = start
         while frame is not None:
-            # an id stands for the code, whose own hash is slow; the stack keeps the code, so that no other takes the id
+            # the id stands for the code, whose own hash is slow; the stack holds the code, so the id is not reused
             add(id(frame.f_code) + (frame.f_lasti << ADDRESS_BITS))
             frame = frame.f_back
         key = tuple(places)
@@ -100,7 +100,7 @@ class Stacks:
             places.append((frame.f_code, frame.f_lasti))
             frame = frame.f_back
         if len(self._known) >= MOST_KNOWN:
-            # the stacks in use stay, with their numbers; only what they are compared with begins anew
+            # stacks in use keep their numbers; only the table for comparison is reset
             self._known.clear()
         self._taken += 1
         made = self._known[key] = Stack(self._taken, tuple(places), is_workspace=is_workspace)
@@ -113,22 +113,22 @@ ENABLED = (None, "state", "all")
 CONTEXTS = (None, "state", "alloc", "all")
 ALLOCATING = frozenset(("alloc", "segment_alloc", "segment_map", "oom"))
 PROTOCOL = 4
-"""Of pickle: the viewer of torch's site shows nothing of a newer one."""
+"""The pickle protocol: the viewer on torch's site shows nothing for a newer one."""
 
 ALL_ACTIONS = ALLOCATING | {"free_requested", "free_completed", "segment_free", "segment_unmap", "snapshot"}
 
 BETWEEN = {"alloc": 5}
-"""Fewest frames of the allocator's model between its observer and its caller, by action."""
+"""Minimum number of the allocator model's frames between its observer and its caller, by action."""
 
 MOST_EMPTY_GROUPS = 1000
-"""Groups of which nothing is live are kept for a while: in most programs the next step fills the same again."""
+"""How many groups without live blocks are kept: in most programs the next step fills the same ones again."""
 
 Event = tuple[str, int, int, int, int, Stack]
 """Action, address, size, stream, nanoseconds since 1970, stack."""
 
 
 class HeldBlock(NamedTuple):
-    """Live blocks of one stack and one step: bytes as requested, how many, number of the step, stack."""
+    """Live blocks with one stack and step: requested bytes, count, step number, stack."""
 
     bytes: int
     blocks: int
@@ -137,7 +137,7 @@ class HeldBlock(NamedTuple):
 
 
 class _Group:
-    """Live blocks of one stack and one step; there may be none left."""
+    """Live blocks with one stack and step; there may be none left."""
 
     __slots__ = ("blocks", "bytes", "stack", "step")
 
@@ -149,11 +149,11 @@ class _Group:
 
 
 class _Recording:
-    """The trace of one card, and the stacks of what it holds."""
+    """The trace of one card, and the stacks of the blocks it holds."""
 
     def __init__(self, card: SimulatedGpu, history: MemoryHistory, most: int) -> None:
         self.card = card
-        # torch's default is the largest size there is, for which a deque has None
+        # torch's default is the largest integer, for which a deque takes None
         limit: int | None = most
         if most >= sys.maxsize:
             limit = None
@@ -165,7 +165,7 @@ class _Recording:
         self._history = history
 
     def on_event(self, action: str, address: int, size: int, stream: int) -> None:
-        """Called by the card at every event, under its lock."""
+        """Called by the card at every event, holding its lock."""
         history = self._history
         stack = history.no_stack
         if action in history.with_stack:
@@ -193,8 +193,8 @@ class _Recording:
             self.seen += 1
 
     def _new_group(self, key: tuple[Stack, int]) -> _Group:
-        # each live block has one group at most, so that at least half of so many are empty: the cost of a
-        # sweep is shared by as many new groups
+        # each live block has at most one group, so above this number at least half the groups are empty: the cost of a
+        # sweep is spread over as many new groups
         if len(self.groups) > MOST_EMPTY_GROUPS + 2 * len(self.live):
             self.groups = {known: group for known, group in self.groups.items() if group.blocks}
         made = self.groups[key] = _Group(*key)
@@ -202,7 +202,7 @@ class _Recording:
 
 
 def entry(action: str, address: int, size: int, stream: int, time_ns: int, frames: list[Frame]) -> dict[str, Any]:
-    """One event in the form of torch's trace; an out-of-memory has the free bytes in place of an address."""
+    """One event in the form of torch's trace; an out-of-memory event has the free bytes in place of an address."""
     place = "addr"
     if action == "oom":
         place = "device_free"
@@ -222,11 +222,11 @@ class MemoryHistory:
     """What ``_record_memory_history`` of ``torch.cuda.memory`` does, for the simulated cards.
 
     Args:
-        cards: tells the cards of the process.
+        cards: returns the cards of the process.
 
     Attributes:
-        step: number of the step that the program is in; whoever knows sets it.
-        with_stack, no_stack: actions whose stack is taken, and what the others have in its place.
+        step: number of the program's current step, set from outside.
+        with_stack, no_stack: actions whose stack is recorded, and what the others get in its place.
     """
 
     def __init__(self, cards: Cards) -> None:
@@ -240,17 +240,17 @@ class MemoryHistory:
 
     @property
     def recording(self) -> bool:
-        """Whether every card of the process is recorded."""
+        """Whether every card of the process is being recorded."""
         found = [self._recordings.get(card.uuid) for card in self._cards()]
         return any(found) and all(one is not None and one.card is card for one, card in zip(found, self._cards()))
 
     def record(
         self, enabled: str | None, context: str | None, stacks: str, max_entries: int, clear_history: bool = False
     ) -> None:
-        """Begin or stop recording; the arguments are torch's.
+        """Start or stop recording; the arguments are torch's.
 
         Raises:
-            ValueError: one sentence, when one is none of torch's.
+            ValueError: in one sentence, for a value that torch does not accept.
         """
         _expect("enabled", enabled, ENABLED)
         _expect("context", context, CONTEXTS)
@@ -268,7 +268,7 @@ class MemoryHistory:
         self.keeps_trace = enabled == "all"
         if enabled is None:
             return
-        # recordings of cards that were replaced go; those of the others go on
+        # recordings of replaced cards are dropped; those of the others continue
         kept = self._recordings
         self._recordings = {}
         for card in self._cards():
@@ -285,34 +285,34 @@ class MemoryHistory:
         return self._taken.take(2 + BETWEEN.get(action, 0), is_workspace=is_workspace)
 
     def held(self, card: SimulatedGpu) -> list[HeldBlock]:
-        """What is live of what was allocated on ``card`` since recording began; any thread may ask."""
+        """The live blocks on ``card`` allocated since recording began; thread-safe."""
         recording = self._recordings.get(card.uuid)
         if recording is None:
             return []
-        # a copy is made in one go, whatever another thread allocates
+        # copying is atomic, whatever another thread allocates
         groups = [group for group in recording.groups.copy().values() if group.blocks]
         return [HeldBlock(group.bytes, group.blocks, group.step, group.stack) for group in groups]
 
     def since(self, card: SimulatedGpu, number: int) -> tuple[list[Event], int]:
-        """The events on ``card`` behind the first ``number`` of them, as far as they are kept, and how many there have
-        been until now; any thread may ask.
+        """The events on ``card`` after the first ``number`` of them, as far as they are kept, and the number of events
+        so far; thread-safe.
         """
         recording = self._recordings.get(card.uuid)
         if recording is None:
             return [], number
-        # the number first: an event that comes between is in the next answer as well, rather than in none
+        # the number first: an event in between then appears in the next answer too, rather than in none
         seen = recording.seen
-        # a copy is made in one go, whatever another thread allocates
+        # copying is atomic, whatever another thread allocates
         entries = recording.entries.copy()
         missed = len(entries) - (recording.seen - number)
         return list(entries)[max(0, missed) :], seen
 
     def live_blocks(self, card: SimulatedGpu) -> list[tuple[int, int, Stack]]:
-        """Address, bytes as requested and stack of what is live on ``card``; any thread may ask."""
+        """Address, requested bytes and stack of what is live on ``card``; thread-safe."""
         recording = self._recordings.get(card.uuid)
         if recording is None:
             return []
-        # a copy is made in one go, whatever another thread allocates
+        # copying is atomic, whatever another thread allocates
         return [(address, size, group.stack) for address, (group, size) in recording.live.copy().items()]
 
     def snapshot(self) -> dict[str, Any]:
@@ -354,7 +354,7 @@ def _segment(card: SimulatedGpu, segment: Segment, recording: _Recording | None)
     frames: list[Frame] = []
     if recording is not None:
         live = recording.live
-        # what was there before recording began has no stack
+        # what was there before recording started has no stack
         if segment.address in recording.segment_stacks:
             frames = recording.segment_stacks[segment.address].frames()
     pool: Any = (0, 0)
@@ -399,7 +399,7 @@ def _frames(known: tuple[_Group, int] | None) -> list[Frame]:
 
 
 def _settings(cards: list[SimulatedGpu]) -> dict[str, Any]:
-    """The allocator's settings under the names of torch's snapshots: one set for all cards, as in torch."""
+    """The allocator's settings under the names of torch's snapshots: as in torch, one set for all cards."""
     settings = AllocatorSettings()
     if cards:
         settings = cards[0].settings
@@ -420,7 +420,7 @@ def _settings(cards: list[SimulatedGpu]) -> dict[str, Any]:
 
 
 def settings_text(settings: AllocatorSettings) -> str:
-    """``settings`` as ``PYTORCH_CUDA_ALLOC_CONF`` takes them, torch's defaults left out."""
+    """``settings`` in the format of ``PYTORCH_CUDA_ALLOC_CONF``, without torch's defaults."""
     usual = AllocatorSettings(large_segment_size=settings.large_segment_size)
     sizes = ("max_split_size", "max_non_split_rounding")
     given = {f"{name}_mb": getattr(settings, name) // MIB for name in sizes if _differs(settings, usual, name)}

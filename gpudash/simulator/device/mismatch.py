@@ -1,4 +1,4 @@
-"""Tensors of different devices in one operation: refused in torch's words for CUDA."""
+"""Refuses tensors on different devices in one operation, with torch's error message for CUDA."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpudash.simulator.device.naming import naming
 from gpudash.simulator.device.storage import CPU
 
 INDEXING = frozenset(("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"))
-"""Operations whose CUDA kernels take indices that lie on the CPU."""
+"""Operations whose CUDA kernels accept indices on the CPU."""
 
 ITERATED = frozenset(
     [
@@ -92,15 +92,15 @@ ITERATED = frozenset(
         "__irshift__",
     ]
 )
-"""Operations that CUDA runs through torch's tensor iterator, which has an error of its own (``device_check: NoCheck``
-and ``TensorIteratorBase`` in torch's native_functions.yaml)."""
+"""Operations that CUDA runs through torch's tensor iterator, which raises an error of its own (``device_check:
+NoCheck`` and ``TensorIteratorBase`` in torch's native_functions.yaml)."""
 
 COMPOSITE = "CompositeExplicitAutogradNonFunctional"
-"""Where torch registers what it generates for operations whose sizes have a function of their own."""
+"""Where torch registers the kernels that it generates for structured operations."""
 
 
 def run_or_refuse(operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Run an operation on lists of tensors one by one, as CUDA does if their devices differ; refuse any other.
+    """Run an operation on lists of tensors one by one, as CUDA does for different devices; refuse any other.
 
     Raises:
         RuntimeError: torch's.
@@ -138,7 +138,7 @@ def refuse(operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> NoRet
 
 
 def _tensors(schema: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every tensor with its argument's name, in the order in which CUDA's kernels look at them: outputs first."""
+    """Every tensor with its argument's name, in the order in which CUDA's kernels check them: outputs first."""
     given = dict(zip([argument.name for argument in schema.arguments], args))
     given.update(kwargs)
     outputs: list[str] = [argument.name for argument in schema.arguments if argument.is_out]
@@ -150,7 +150,7 @@ def _tensors(schema: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterat
 
 
 def _method(operation: Any, name: str) -> str:
-    """The name of CUDA's generated kernel (torchgen/dest/register_dispatch_key.py)."""
+    """The name of the CUDA kernel that torch generates (torchgen/dest/register_dispatch_key.py)."""
     overload = operation._schema.overload_name
     full = name
     if any(argument.is_out for argument in operation._schema.arguments):

@@ -1,4 +1,4 @@
-"""What the program calls the simulated device: ``sim``, or ``cuda`` where it answers for CUDA."""
+"""How the program names the simulated device: ``sim``, or ``cuda`` when it stands in for CUDA."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ DEVICE = "sim"
 
 
 class Naming:
-    """The names.
+    """The device names in use.
 
     Attributes:
-        shown: what the program sees.
-        understood: what it may say.
+        shown: the name the program sees.
+        understood: the names the program may use.
     """
 
     def __init__(self) -> None:
@@ -22,15 +22,15 @@ class Naming:
         self.understood = frozenset((DEVICE,))
 
     def means_simulated(self, device: Any) -> bool:
-        """Whether a device, given as torch takes it, is a simulated one."""
+        """Whether a device, in any form torch accepts, is a simulated one."""
         return device is not None and torch.device(device).type in self.understood
 
 
 naming = Naming()
-"""Those of this process."""
+"""The names in this process."""
 
 
 def device_of(tensor: torch.Tensor) -> torch.device:
-    """Where a tensor lies, whatever a function mode makes of its ``device``."""
+    """The device a tensor is on, even if a function mode changes its ``device``."""
     with torch._C.DisableTorchFunction():
         return tensor.device

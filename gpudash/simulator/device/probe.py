@@ -1,4 +1,4 @@
-"""Whether the running torch can be given a simulated device, found out before it is relied on."""
+"""Checks whether a simulated device can be added to the running torch, before anything relies on it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ NEEDED = (
     "torch.nn.attention.SDPBackend",
     "torch.utils.swap_tensors",
 )
-"""What the simulated device is built on; most of it is private to torch and may change."""
+"""What the simulated device builds on; most of it is private to torch and may change."""
 
 
 def problem() -> str | None:
-    """Why no GPU can be simulated, in one sentence; ``None`` when one can.
+    """Why no GPU can be simulated, in one sentence; ``None`` if one can.
 
-    It looks whether everything needed is there; `tried` then uses it, when the device is registered.
+    Checks whether everything needed exists; `tried` then uses it, when the device is registered.
     """
     missing = [name for name in NEEDED if not _exists(name)]
     if missing:
@@ -44,7 +44,7 @@ def problem() -> str | None:
 
 
 def tried() -> str | None:
-    """What went wrong on the registered device, in one sentence; ``None`` when it works."""
+    """What went wrong on the registered device, in one sentence; ``None`` if it works."""
     try:
         _try()
     except (RuntimeError, NotImplementedError, AttributeError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""A simulated card: its memory, the allocator that hands it out, and what else lies in it. No torch."""
+"""A simulated card: its memory, its allocator, and what else occupies the memory. It does not use torch."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from gpudash.simulator.device.process_table import ProcessTable, call_in_childre
 MIB = 2**20
 
 CONTEXT_BYTES = 300 * MIB
-"""What a CUDA context is assumed to take: a few hundred MiB on the cards of today, more with more kernels loaded."""
+"""The assumed size of a CUDA context: a few hundred MiB on current cards, more with more kernels loaded."""
 
 A100 = Architecture()
-"""What a simulated GPU is unless it is to be another."""
+"""The default architecture of a simulated GPU."""
 
 PRODUCT = f"{SIMULATED_PREFIX} GPU"
 
 OTHER_PROCESS = 2**22 + 1
-"""Number of the simulated other process: above every number that Linux gives a real one (PID_MAX_LIMIT, proc(5))."""
+"""Process ID of the simulated other process: above any that Linux uses (PID_MAX_LIMIT, proc(5))."""
 
 Observer = Callable[[str, int, int, int], None]
 Tagger = Callable[[], Any]
@@ -46,34 +46,34 @@ def _follows_addresses() -> bool:
 
 
 class ContextRefused(AllocationRefused):
-    """There is no memory for the context, which comes before anything that is asked of the allocator."""
+    """There is no memory for the context, which precedes any request to the allocator."""
 
 
 class SimulatedGpu:
-    """One simulated GPU. Any thread may call any method, also from a finalizer in the midst of another call.
+    """One simulated GPU. Methods are thread-safe and may be called from a finalizer during another call.
 
     Args:
         index: of ``sim:index``.
         capacity: bytes.
-        others: bytes that simulated other processes hold, by their number.
-        context: bytes of the context that the first use makes.
-        settings: torch's settings of the allocator.
-        computes: whether operations compute numbers; not in a dry run.
-        architecture: what decides how much the kernels take for themselves.
-        product: what it is called.
-        table: the processes that it is shared with; ``None`` for a card that this process has alone.
+        others: bytes that simulated other processes hold, by process ID.
+        context: bytes of the context, which the first use creates.
+        settings: torch's settings for the allocator.
+        computes: whether operations compute numbers; false in a dry run.
+        architecture: determines the kernels' workspaces.
+        product: the card's product name.
+        table: the processes that share it; ``None`` if this process has the card to itself.
 
     Raises:
-        ValueError: one sentence, when the capacity is not between 1 byte and 2**50 bytes.
+        ValueError: in one sentence, if the capacity is not between 1 byte and 2**50 bytes.
 
     Attributes:
-        architecture: the same.
-        tagger: called at every allocation; what it returns is kept with the block as its owner.
+        architecture: as given.
+        tagger: called at every allocation; its result is stored with the block as its owner.
         busy_s: seconds spent in operations.
-        before_reset: called before the peaks begin anew.
-        allocating: what the block being allocated is for; ``None`` where unknown.
-        owner: of that block, as the tagger reported; ``None`` without one.
-        stream: whose pool blocks are allocated from, 0 for the default stream; torch's allocator keeps one for each.
+        before_reset: called before the peaks are reset.
+        allocating: what the block being allocated is for; ``None`` if unknown.
+        owner: owner of that block, from the tagger; ``None`` without one.
+        stream: the stream whose pool is used, 0 for the default stream; torch's allocator has one for each.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class SimulatedGpu:
         self._allocator = CachingAllocator(self._memory, settings, index)
         self._fraction = self._allocator.settings.per_process_memory_fraction
         self._lock = threading.Lock()
-        # addresses that were let go; appending to a deque needs no lock, so that finalizers may
+        # released addresses; appending to a deque needs no lock, so finalizers may do it
         self._freed: deque[int] = deque()
         self._opened = False
         self._observers: list[Observer] = []
@@ -119,47 +119,47 @@ class SimulatedGpu:
 
     @property
     def settings(self) -> AllocatorSettings:
-        """torch's settings of the allocator."""
+        """torch's settings for the allocator."""
         return self._allocator.settings
 
     @property
     def fraction(self) -> float:
-        """The part of the capacity that the allocator may reserve."""
+        """The fraction of the capacity that the allocator may reserve."""
         return self._fraction
 
     @property
     def uuid(self) -> str:
-        """The identity used where a GPU has its own: what it was made as."""
+        """The name it was created with, used where a GPU has its UUID."""
         return self._uuid
 
     @property
     def opened(self) -> bool:
-        """Whether the context has been made."""
+        """Whether the context exists."""
         return self._opened
 
     @property
     def context_bytes(self) -> int:
-        """What the context takes now."""
+        """Current size of the context."""
         if self._opened:
             return self._context_bytes
         return 0
 
     def allocate(self, size: int, label: str | None = None) -> int:
-        """Address of a block of ``size`` bytes.
+        """Allocate ``size`` bytes and return their address.
 
         Args:
             size: bytes.
-            label: as of `label`; given here, it is known to observers of the allocation.
+            label: as for `label`; given here, it is known to observers of the allocation.
 
         Raises:
-            AllocationRefused: when there is no memory for it, also after releasing what is free.
+            AllocationRefused: there is no memory for it, even after releasing what is free.
         """
-        # outside of the lock: the tagger walks the stack and may run code of the program's
+        # outside the lock: the tagger walks the stack and may run the program's code
         tag = None
         if self.tagger is not None:
             tag = self.tagger()
         with self._lock:
-            # first, so that memory which is free already is not refused
+            # first, so that a request does not fail while memory is waiting to be freed
             self._settle()
             self.allocating = label
             self.owner = tag
@@ -174,25 +174,25 @@ class SimulatedGpu:
                 self.owner = None
         if label is not None:
             self.label(address, label)
-        # what was let go while the lock was held here
+        # what was released while the lock was held here
         self._settle_if_free()
         return address
 
     def release(self, address: int) -> None:
-        """Free the block at ``address``, now or as soon as the call that is on has returned."""
+        """Free the block at ``address``, now or as soon as the running call returns."""
         self._freed.append(address)
         self._settle_if_free()
 
     def label(self, address: int, category: str) -> None:
-        """Say what the block at ``address`` is for."""
+        """Record what the block at ``address`` is for."""
         self._labels[address] = category
 
     def label_of(self, address: int) -> str | None:
-        """What `label` said of the block at ``address``."""
+        """The label of the block at ``address``."""
         return self._labels.get(address)
 
     def empty_cache(self) -> None:
-        """Give back to the card every segment that is wholly free."""
+        """Release every unused segment to the card."""
         with self._lock:
             self._settle()
             self._allocator.empty_cache()
@@ -200,58 +200,58 @@ class SimulatedGpu:
                 emptied()
 
     def set_fraction(self, fraction: float) -> None:
-        """Limit what the allocator may reserve to a part of the capacity.
+        """Limit what the allocator may reserve to a fraction of the capacity.
 
         Raises:
-            ValueError: one sentence, when ``fraction`` is not above 0 and at most 1.
+            ValueError: in one sentence, if ``fraction`` is not above 0 and at most 1.
         """
         with self._lock:
             self._allocator.set_fraction(fraction)
             self._fraction = fraction
 
     def resize(self, capacity: int) -> None:
-        """Have another capacity from now on, with all that is held; less than that leaves nothing free.
+        """Change the capacity. Everything held stays; if it exceeds the capacity, nothing is free.
 
         Raises:
-            ValueError: one sentence, when the capacity is not between 1 byte and 2**50 bytes.
+            ValueError: in one sentence, if the capacity is not between 1 byte and 2**50 bytes.
         """
-        DeviceMemory(capacity)  # refuses what none can have
+        DeviceMemory(capacity)  # rejects invalid capacities
         with self._lock:
             self.capacity = self._memory.capacity = capacity
             self._allocator.set_fraction(self._fraction)
 
     @property
     def is_shared(self) -> bool:
-        """Whether other processes of the program have memory of the same card."""
+        """Whether other processes of the program allocate on the same card."""
         return self._memory.is_shared
 
     @property
     def simulated_others(self) -> dict[int, int]:
-        """Bytes that simulated other processes hold, by their number."""
+        """Bytes that simulated other processes hold, by process ID."""
         return self._simulated
 
     @property
     def others(self) -> dict[int, int]:
-        """Bytes that other processes hold, by their number: those of the program, and simulated ones."""
+        """Bytes that other processes hold, both the program's and simulated ones, by process ID."""
         return {**self._memory.processes(), **self._simulated}
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that this process holds: its context, and what the allocator has reserved since it was forked."""
-        # what a parent had reserved before the fork is the parent's
+        """Bytes that this process holds: its context, and what the allocator reserved since it was forked."""
+        # memory reserved before the fork belongs to the parent
         return self.context_bytes + max(0, self._memory.taken - self._memory.inherited)
 
     def open(self) -> None:
-        """Make the context, as the first use of CUDA does.
+        """Create the context, as the first use of CUDA does.
 
         Raises:
-            ContextRefused: when there is no memory for it.
+            ContextRefused: there is no memory for it.
         """
         with self._lock:
             self._open()
 
     def leave(self) -> None:
-        """End to be one of the processes that share the card: another card is put in its place."""
+        """Stop sharing the card with other processes, because another card replaces it."""
         self._memory.leave()
 
     def statistics(self) -> dict[str, int]:
@@ -261,7 +261,7 @@ class SimulatedGpu:
             return dict(self._allocator.statistics())
 
     def reset_peaks(self) -> None:
-        """Begin every peak anew at the present level."""
+        """Reset every peak to the current level."""
         for callback in self.before_reset:
             callback()
         with self._lock:
@@ -269,13 +269,13 @@ class SimulatedGpu:
             self._allocator.reset_peak()
 
     def reset_accumulated(self) -> None:
-        """Begin every statistic that only grows anew at zero."""
+        """Reset every accumulated statistic to zero."""
         with self._lock:
             self._settle()
             self._allocator.reset_accumulated()
 
     def close_context(self) -> None:
-        """Give the context back, as the end of a process does; not while the allocator holds anything."""
+        """Free the context, as the end of a process does; only when the allocator holds nothing."""
         with self._lock:
             self._settle()
             if self._opened and not self._memory.taken:
@@ -283,27 +283,27 @@ class SimulatedGpu:
                 self._memory.close_context()
 
     def segments(self) -> list[Any]:
-        """The segments and their blocks, each block with its tag as its owner."""
+        """The segments and their blocks, with each block's tag as its owner."""
         with self._lock:
             self._settle()
             return list(self._allocator.segments())
 
     def free_and_total(self) -> tuple[int, int]:
-        """Bytes free on the card, and its capacity, as cudaMemGetInfo tells them."""
+        """Free bytes on the card, and its capacity, as from cudaMemGetInfo."""
         return self._memory.free_bytes, self.capacity
 
     def used_bytes(self) -> int:
-        """Bytes in use on the card, by whomever."""
+        """Bytes in use on the card, by any process."""
         return self.capacity - self._memory.free_bytes
 
     def reserved_bytes(self) -> int:
-        """Bytes the allocator holds."""
+        """Bytes the allocator has reserved."""
         return self._memory.taken
 
     def observe(self, observer: Observer) -> None:
-        """Call ``observer(action, address, size, stream)`` at every event of the allocator, in torch's words.
+        """Call ``observer(action, address, size, stream)`` at every event of the allocator, with torch's action names.
 
-        It is called under the card's lock and must not call the card.
+        The card's lock is held during the call, so the observer must not call the card.
         """
         self._observers.append(observer)
         self._allocator.set_observer(self._report)
@@ -315,7 +315,7 @@ class SimulatedGpu:
             self._allocator.set_observer(None)
 
     def timed(self, began: float) -> None:
-        """Count the time since ``began`` (of `time.perf_counter`) as busy."""
+        """Count the time since ``began`` (from `time.perf_counter`) as busy."""
         self.busy_s += time.perf_counter() - began
 
     def _report(self, action: str, address: int, size: int, stream: int) -> None:
@@ -323,7 +323,7 @@ class SimulatedGpu:
             observer(action, address, size, stream)
 
     def _open(self) -> None:
-        """Make the context, as the first use of CUDA does."""
+        """Create the context, as the first use of CUDA does."""
         if self._opened:
             return
         if not self._memory.open_context(self._context_bytes):
@@ -347,12 +347,12 @@ class SimulatedGpu:
         )
 
     def _forked(self) -> None:
-        """In a child: it has no context, and another thread of the parent may have held the lock."""
+        """Reset in a forked child: it has no context, and another thread of the parent may have held the lock."""
         self._opened = False
         self._lock = threading.Lock()
 
     def _settle(self) -> None:
-        """Free what was let go; the lock is held."""
+        """Free released blocks; the lock must be held."""
         freed = self._freed
         while freed:
             address = freed.popleft()
@@ -360,9 +360,9 @@ class SimulatedGpu:
             self._labels.pop(address, None)
 
     def _settle_if_free(self) -> None:
-        """The lock's holder may be the very call that a finalizer interrupts: it then settles on its way out."""
-        # asked again after the lock is free: somebody may have let go of something meanwhile, and found the
-        # lock taken
+        """Settle unless the lock is held: a finalizer may interrupt its holder, which settles before it returns."""
+        # checked again after releasing the lock: another thread may have released a block meanwhile and found the lock
+        # held
         while self._freed and self._lock.acquire(blocking=False):
             try:
                 self._settle()
@@ -378,13 +378,13 @@ def card_of(
     settings: AllocatorSettings | None = None,
     table: ProcessTable | None = None,
 ) -> SimulatedGpu:
-    """A card of so many bytes, or one that is as a known GPU.
+    """A card with a capacity in bytes, or one like a known GPU.
 
     Args:
-        index, others, settings, table: as of `SimulatedGpu`.
+        index, others, settings, table: as for `SimulatedGpu`.
 
     Raises:
-        ValueError: as `SimulatedGpu`.
+        ValueError: as for `SimulatedGpu`.
     """
     if not isinstance(wanted, KnownGpu):
         return SimulatedGpu(index, wanted, others=others, settings=settings, table=table)

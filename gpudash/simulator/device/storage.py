@@ -1,4 +1,4 @@
-"""Storages of the simulated device: which block of a card each one holds, and where its bytes really lie."""
+"""Storages of the simulated device: the block of the card behind each one, and where its bytes really are."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEY = "PrivateUse1"
 """torch's dispatch key for the device that a process may add."""
 
 EXTERNAL_DEVICE = 12
-"""``kDLExtDev`` of dlpack.h, which torch maps to the device that Python registers."""
+"""``kDLExtDev`` of dlpack.h, which torch maps to the device registered from Python."""
 
 FLOAT = 2
 """``kDLFloat`` of dlpack.h."""
@@ -27,7 +27,7 @@ FLOAT = 2
 CPU = torch.device("cpu")
 
 AS_ON_CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
-"""Kernels of the CPU that look at sizes and strides only, and so serve any device."""
+"""CPU kernels that use sizes and strides only, and so work for any device."""
 
 OutOfMemoryError: Any = getattr(torch, "OutOfMemoryError", None) or torch.cuda.OutOfMemoryError
 
@@ -35,21 +35,21 @@ BLOCK = "_sim_block"
 """Attribute of a simulated storage: its `StorageBlock`."""
 
 BACKED = "_sim_storage"
-"""Attribute of a storage of the host: a weak reference to the simulated one whose contents it holds."""
+"""Attribute of a host storage: a weak reference to the simulated one whose contents it holds."""
 
 RELEASED = "_sim_let_go"
-"""Attribute of a simulated storage that has let go of its block: the bytes of the host that hold its contents."""
+"""Attribute of a simulated storage whose block was released: the host bytes that hold its contents."""
 
 PINNED = "_sim_pinned"
-"""Attribute of the storages of the host that were pinned."""
+"""Attribute of host storages that were pinned."""
 
 WITHOUT_NUMBERS = "_sim_without_numbers"
-"""Attribute of host storages whose content was not computed."""
+"""Attribute of host storages whose contents were not computed."""
 
 _on_host: Callable[..., torch.UntypedStorage] = torch._C.StorageBase.__new__
 _over_pointer: Any = torch._C._construct_storage_from_data_pointer
 _size: Callable[[Any], int] = torch.UntypedStorage.nbytes
-"""Bytes of a storage, whether it has them or has let go of them."""
+"""Size of a storage in bytes, even if its block was released."""
 
 _set = torch.ops.aten.set_.source_Storage_storage_offset
 _alias = torch.ops.aten.alias.default
@@ -57,10 +57,10 @@ _view_dtype = torch.ops.aten.view.dtype
 
 
 class KernelLibrary(torch.library.Library):
-    """Kernels see devices and sizes as they are, also where torch calls them while a function mode makes other devices
-    of them, or while ``torch.jit.trace`` makes tensors of sizes.
+    """Registers kernels that see real devices and sizes, even if torch calls them while a function mode replaces
+    devices or ``torch.jit.trace`` turns sizes into tensors.
 
-    torch turns modes off for what it calls on the way through one, but a backward pass comes past them.
+    torch disables modes for calls made through one, but not for those of a backward pass.
     """
 
     def impl(self, op_name: Any, fn: Any, *args: Any, **options: Any) -> None:
@@ -78,7 +78,7 @@ class KernelLibrary(torch.library.Library):
         super().fallback(seeing_plainly(fn), *args, **options)  # type: ignore[no-untyped-call]
 
     def hand_on(self, op_name: str, fn: Any, key: str) -> None:
-        """Register a kernel as it is: one of torch's own, or one that asks no tensor for its device or sizes."""
+        """Register a kernel unchanged: one of torch's own, or one that reads no tensor's device or sizes."""
         super().impl(op_name, fn, key)  # type: ignore[no-untyped-call]
 
 
@@ -90,27 +90,27 @@ _TRACER = _jit._dispatch_key_parse("Tracer")
 
 
 def letting_the_tracer_in() -> Any:
-    """A context in which torch's tracer may record: below a mode of Python it is shut out and refuses to change."""
+    """A context manager that lets torch's tracer record: below a Python mode it is excluded and refuses to change."""
     shut_out = _jit._dispatch_tls_local_exclude_set().remove(_TRACER)
     return _jit._ForceDispatchKeyGuard(_jit._dispatch_tls_local_include_set().add(_TRACER), shut_out)
 
 
 def seeing_plainly(kernel: Any, name: str = "") -> Any:
-    """``kernel`` without torch's function modes and tracer, which both change what it sees of a tensor.
+    """``kernel`` without torch's function modes and tracer, both of which change what it sees of a tensor.
 
-    A fault of the kernel is told as one of the simulator, see `gpudash.simulator.faults.simulator_error`.
+    An error inside the kernel is reported as one of the simulator, see `gpudash.simulator.faults.simulator_error`.
 
     Args:
-        kernel: to be called.
-        name: of its operation; "" where it serves any, which it is given first.
+        kernel: the kernel to call.
+        name: of its operation; "" if it serves any, in which case the operation is its first argument.
     """
-    # a mark that torch looks for, and no function to be called
+    # a marker that torch compares with, not a function to call
     if kernel is torch.library.fallthrough_kernel:
         return kernel
 
     def run(*args: Any, **kwargs: Any) -> Any:
         tracing = _tracing_state()
-        # rare: the common way below costs as little as it can, since every operation takes it
+        # rare: the common path below is kept as cheap as possible, since every operation takes it
         if tracing is not None:
             return run_untraced(tracing, args, kwargs)
         try:
@@ -120,7 +120,7 @@ def seeing_plainly(kernel: Any, name: str = "") -> Any:
                 return kernel(*args, **kwargs)
         except Exception as error:
             fault = faults.simulator_error(error, name, args, kwargs)
-            # torch's own refusals, which a program may rely on, go through as they are
+            # torch's own errors, which a program may rely on, pass unchanged
             if fault is None:
                 raise
             raise fault from error
@@ -137,7 +137,7 @@ def seeing_plainly(kernel: Any, name: str = "") -> Any:
 
 
 def kernel_library(namespace: str) -> KernelLibrary:
-    """Adds kernels to the operations of ``namespace``; ``_`` for all. They last as long as it, so it has to be kept."""
+    """Registers kernels for operations of ``namespace``, ``_`` for all; they last as long as the result."""
     return KernelLibrary(namespace, "IMPL")  # type: ignore[no-untyped-call]
 
 
@@ -169,9 +169,9 @@ class _DLManagedTensor(ctypes.Structure):
 
 
 class StorageBlock:
-    """What backs one storage: the card's block and, unless nothing is computed, the bytes on the host.
+    """What is behind one storage: the card's block and, if numbers are computed, the bytes on the host.
 
-    The storage's Python object holds it, which torch keeps for as long as the storage lives.
+    It is an attribute of the storage's Python object, which torch keeps for as long as the storage lives.
     """
 
     __slots__ = ("address", "card", "host")
@@ -182,16 +182,16 @@ class StorageBlock:
         self.host = host
 
     def __del__(self) -> None:
-        """May be called in any thread, in the midst of any operation."""
-        # only handed over: a finalizer may interrupt the very call that holds the card's lock
+        """Release the block. May run in any thread, during any operation."""
+        # only queued: a finalizer may interrupt the very call that holds the card's lock
         self.card.release(self.address)
 
 
 class Storages:
-    """Makes and knows the storages of the simulated device.
+    """Creates and finds the storages of the simulated device.
 
     Attributes:
-        on_full: called with the card and what it refused before torch's error is raised.
+        on_full: called with the card and the refused request before torch's error is raised.
     """
 
     def __init__(self) -> None:
@@ -200,10 +200,10 @@ class Storages:
         self.on_full: list[Callable[[SimulatedGpu, AllocationRefused], None]] = []
 
     def open(self, card: SimulatedGpu) -> None:
-        """Make the context on ``card``, as the first use of CUDA does.
+        """Create the context on ``card``, as the first use of CUDA does.
 
         Raises:
-            torch.OutOfMemoryError: when there is no memory for it.
+            torch.OutOfMemoryError: there is no memory for it.
         """
         try:
             card.open()
@@ -211,27 +211,27 @@ class Storages:
             raise self._out_of_memory(card, refused) from None
 
     def block(self, storage: torch.UntypedStorage) -> StorageBlock | None:
-        """What backs ``storage``; ``None`` when it has no bytes."""
+        """The block behind ``storage``; ``None`` if it has no bytes."""
         return getattr(storage, BLOCK, None)
 
     def host(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
-        """The bytes of the host that hold the contents of ``storage``; not in a dry run."""
+        """The host bytes that hold the contents of ``storage``; not in a dry run."""
         block: StorageBlock | None = getattr(storage, BLOCK, None)
         if block is not None and block.host is not None:
             return block.host
-        # torch refuses to make a tensor over no storage, and an empty one has no block
+        # torch refuses to create a tensor without a storage, and an empty one has no block
         if not storage.nbytes():
             return _on_host(torch.UntypedStorage, 0)
-        # torch made it over the pointer of another, as it does when it reads a file
+        # torch created it from the pointer of another storage, as it does when reading a file
         return _storage(storage.data_ptr(), CPU, storage.nbytes())
 
     def known(self, index: int, host: torch.UntypedStorage) -> torch.UntypedStorage | None:
-        """The live storage of device ``index`` that is backed by ``host``."""
+        """The live storage on device ``index`` whose contents ``host`` holds."""
         backed = getattr(host, BACKED, None)
         storage: torch.UntypedStorage | None = None
         if backed is not None:
             storage = backed()
-        # the storage may have been freed, or be that of another card's tensor over the same bytes of the host
+        # the storage may have been freed, or belong to another card's tensor over the same host bytes
         if storage is not None and storage.device.index == index:
             return storage
         return None
@@ -239,19 +239,19 @@ class Storages:
     def new(
         self, card: SimulatedGpu, size: int, host: torch.UntypedStorage | None = None, label: str | None = None
     ) -> torch.UntypedStorage:
-        """A storage of ``size`` bytes on ``card``.
+        """Create a storage of ``size`` bytes on ``card``.
 
         Args:
-            card: where.
+            card: the card.
             size: bytes.
-            host: bytes of the host that hold its contents; new ones unless given.
-            label: what it is for, where that is known.
+            host: host bytes that hold its contents; new ones by default.
+            label: what it is for, if known.
 
         Raises:
-            torch.OutOfMemoryError: when the card is full.
-            RuntimeError: torch's, when the host is.
+            torch.OutOfMemoryError: the card is full.
+            RuntimeError: torch's, if host memory is full.
         """
-        # as in torch, no bytes are no request
+        # as in torch, 0 bytes make no request
         if size == 0:
             return _storage(0, torch.device(DEVICE, card.index), 0)
         try:
@@ -261,14 +261,14 @@ class Storages:
         block = StorageBlock(card, address, host)
         pointer = address
         if card.computes:
-            # the pointer is that of bytes of the host, so that what reads it by mistake does not crash
+            # the pointer leads to host bytes, so that reading it by mistake does not crash
             if host is None:
                 host = block.host = _on_host(torch.UntypedStorage, size)
             pointer = host.data_ptr()
         storage = _storage(pointer, torch.device(DEVICE, card.index), size)
         # the block lives as long as the storage's Python object, and is freed with it
         setattr(storage, BLOCK, block)
-        # weakly: the host's bytes must not keep the simulated storage alive
+        # a weak reference: the host bytes must not keep the simulated storage alive
         if host is not None:
             setattr(host, BACKED, weakref.ref(storage))
         return storage
@@ -276,7 +276,7 @@ class Storages:
     def release(self, storage: torch.UntypedStorage) -> None:
         """Free the card's block behind ``storage`` until `take_again`.
 
-        Its bytes on the host stay, since torch keeps their address.
+        Its host bytes stay, since torch keeps their address.
         """
         block = self.block(storage)
         if block is not None:
@@ -284,10 +284,10 @@ class Storages:
             setattr(storage, BLOCK, None)
 
     def take_again(self, storage: torch.UntypedStorage, card: SimulatedGpu) -> bool:
-        """End `release`, with new bytes on ``card``; false where there was nothing to end.
+        """Undo `release` with new bytes on ``card``; false if the storage was not released.
 
         Raises:
-            torch.OutOfMemoryError: when the card is full.
+            torch.OutOfMemoryError: the card is full.
         """
         if self.block(storage) is not None or not _size(storage):
             return False
@@ -299,7 +299,7 @@ class Storages:
         return True
 
     def has_released(self, storage: torch.UntypedStorage) -> bool:
-        """Whether ``storage`` has bytes in name only: `release` has not been ended."""
+        """Whether `release` was called for ``storage`` and not yet undone."""
         return self.block(storage) is None and hasattr(storage, RELEASED)
 
     def tensor(
@@ -316,8 +316,8 @@ class Storages:
         return tensor
 
     def _out_of_memory(self, card: SimulatedGpu, refused: AllocationRefused) -> Exception:
-        """torch's error; observers of full cards are called first, while everything is in place."""
-        # before the error unwinds anything: who explains a full memory has to see what filled it
+        """torch's error; observers of a full card are called first, while everything is still in place."""
+        # before the error unwinds the stack: to explain a full memory, a callback must see what filled it
         for callback in self.on_full:
             callback(card, refused)
         made: Exception = OutOfMemoryError(message(refused, naming.shown.upper(), _processes(card)))
@@ -325,7 +325,7 @@ class Storages:
         return made
 
     def _prototype(self, index: int, dtype: torch.dtype) -> torch.Tensor:
-        """An empty tensor, whose aliases are made for inference where it was itself."""
+        """An empty tensor; aliases of it are inference tensors if it is one."""
         key = index, dtype, torch.is_inference_mode_enabled()
         found = self._prototypes.get(key)
         if found is None:
@@ -336,7 +336,7 @@ class Storages:
         return found
 
     def _imported(self, index: int) -> torch.Tensor:
-        """An empty tensor on device ``index``: torch makes tensors for a Python device through dlpack only."""
+        """An empty tensor on device ``index``: for a Python device torch creates tensors only through dlpack."""
         shape = (ctypes.c_int64 * 1)(0)
         strides = (ctypes.c_int64 * 1)(1)
         managed = _DLManagedTensor()
@@ -357,21 +357,21 @@ _transforms: Any = torch._C._functorch
 
 
 def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor with the storage, of one that a transform of ``torch.func`` has wrapped, as often as it has."""
+    """The tensor with a storage inside one that transforms of ``torch.func`` have wrapped, at any depth."""
     while _transforms.is_functorch_wrapped_tensor(tensor):
         tensor = _transforms.get_unwrapped(tensor)
     return tensor
 
 
 def lacks_numbers(tensor: torch.Tensor) -> bool:
-    """Whether a tensor of the CPU has no numbers, see `gpudash.simulator.dry_run.host_tensors`."""
+    """Whether a CPU tensor has no numbers, see `gpudash.simulator.dry_run.host_tensors`."""
     return tensor.layout is torch.strided and getattr(unwrapped(tensor).untyped_storage(), WITHOUT_NUMBERS, False)
 
 
 def _processes(card: SimulatedGpu) -> str:
-    """torch's sentences about who has memory of a card, in the order of the processes' numbers.
+    """torch's sentences about the processes that use a card, in order of their IDs.
 
-    ``reportProcessMemoryInfo`` of c10/cuda/CUDACachingAllocator.cpp, which asks NVML.
+    As in ``reportProcessMemoryInfo`` of c10/cuda/CUDACachingAllocator.cpp, which queries NVML.
     """
     held = dict(card.others)
     if card.is_shared and card.held_bytes:
@@ -382,7 +382,7 @@ def _processes(card: SimulatedGpu) -> str:
 
 
 def _keep(_managed: Any) -> None:
-    """The deleter of an imported tensor, which owns nothing."""
+    """The deleter of an imported tensor, which has nothing to free."""
 
 
 def _storage(pointer: int, device: torch.device, size: int) -> torch.UntypedStorage:
@@ -400,7 +400,7 @@ def contiguous(size: Sequence[int]) -> list[int]:
 
 
 def extent(size: Sequence[int], stride: Sequence[int]) -> int:
-    """Elements a storage must hold for a tensor of these sizes and strides."""
+    """Number of elements a storage must hold for a tensor with these sizes and strides."""
     last = 0
     for length, step in zip(size, stride):
         if length == 0:

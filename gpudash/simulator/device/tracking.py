@@ -1,6 +1,6 @@
-"""What each block of a simulated card is for, and who allocated it.
+"""Tracks what each block of a simulated card is for, and which code allocated it.
 
-torch's own hooks tell which modules, backward passes and optimizers are at work, so ordinary code needs no marking.
+torch's hooks report which modules, backward passes and optimizers are running, so code needs no annotations.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from gpudash.simulator.step_work.work_log import PASSES, Stepped, WorkLog
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 
 MOST_FRAMES = 48
-"""Frames kept of a stack; deeper ones are those of the program's start."""
+"""How many frames of a stack are kept; outer frames beyond that belong to the program's start."""
 
 
 class TrackedFrame(NamedTuple):
@@ -44,13 +44,13 @@ class TrackedFrame(NamedTuple):
 
 
 class Tag:
-    """Who allocated a block, and when.
+    """Which code allocated a block, and when.
 
     Attributes:
         step: number of the step, from 1; 0 before the first.
         phase: "forward", "backward", "optimizer" or "".
-        stage: name the program gave to what it was doing; "" when it gave none.
-        module: dotted class names of the modules that were running, innermost last; "" outside of them.
+        stage: name the program set for its current activity; "" if none.
+        module: dotted class names of the running modules, innermost last; "" outside of them.
     """
 
     __slots__ = ("module", "phase", "stack", "stage", "step")
@@ -68,19 +68,19 @@ class Tag:
 
 
 class Tracker:
-    """Follows what the code on the simulated cards does, between `start` and `stop`.
+    """Tracks what code on the simulated cards does, between `start` and `stop`.
 
     Args:
         engine: runs the operations.
-        stacks: whether each allocation's stack is kept.
-        log: is told of phases and steps.
+        stacks: whether to keep each allocation's stack.
+        log: receives phases and steps.
 
     Attributes:
-        step: number of the present step; whoever knows sets it, and with that begins it.
-        stage: name of what the program is doing, set from outside.
-        finished: whether what happens from now on is of no interest; see `finish`.
-        on_roots: called when it is known what weights, gradients and optimizer state are: as a model begins to work, at
-            the end of a backward pass and of an optimizer's step.
+        step: number of the current step; setting it starts the step.
+        stage: name of the program's current activity, set from outside.
+        finished: whether later events are to be ignored, see `finish`.
+        on_roots: called when weights, gradients and optimizer state can be determined: when a model starts to run, and
+            at the end of a backward pass and of an optimizer's step.
     """
 
     def __init__(self, engine: Engine, *, stacks: bool = True, log: WorkLog | None = None) -> None:
@@ -101,7 +101,7 @@ class Tracker:
 
     @property
     def step(self) -> int:
-        """Number of the present step."""
+        """Number of the current step."""
         return self._step
 
     @step.setter
@@ -114,7 +114,7 @@ class Tracker:
 
     @property
     def phase(self) -> str:
-        """What is going on."""
+        """The current phase."""
         if self._backward:
             return BACKWARD
         if self._optimizing:
@@ -124,7 +124,7 @@ class Tracker:
         return ""
 
     def start(self) -> None:
-        """Begin to follow, and to tag every allocation."""
+        """Start tracking, and tag every allocation."""
         self._handles = [
             module_hooks.register_module_forward_pre_hook(self._enter),
             module_hooks.register_module_forward_hook(self._leave, always_call=True),
@@ -137,7 +137,7 @@ class Tracker:
             card.tagger = self._tag
 
     def stop(self) -> None:
-        """End `start`; the tags of what is allocated stay."""
+        """Stop tracking; allocated blocks keep their tags."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -149,20 +149,20 @@ class Tracker:
             card.tagger = None
 
     def end_pass(self) -> None:
-        """Say that a forward pass of a program without optimizers is over: there it is what a step is elsewhere."""
+        """Report the end of a forward pass in a program without optimizers, where it counts as a step."""
         if self._log is not None:
             self._log.end_step(PASSES)
 
     def divide_steps(self) -> None:
-        """Say that what was one step until now was a whole training, whose steps are its optimizer's."""
+        """Report that what counted as one step was a whole training, with the optimizer's steps as its own."""
         if self._log is not None:
             self._log.divide_by_optimizer()
 
     def finish(self, *, whole: bool = True) -> None:
-        """Say that what happens from now on, the letting go of everything, is of no interest.
+        """Report that what follows, the release of everything, is to be ignored.
 
         Args:
-            whole: whether the present step has been taken to its end.
+            whole: whether the current step was completed.
         """
         if self.on_roots is not None:
             self.on_roots()
@@ -171,7 +171,7 @@ class Tracker:
             self._log.finish(whole=whole)
 
     def categories(self) -> dict[tuple[int, int], str]:
-        """(card, address) → category of what belongs to a module or an optimizer that has been at work."""
+        """(card, address) → category, for everything that belongs to a module or optimizer that has run."""
         found: dict[tuple[int, int], str] = {}
         for root, category in self.roots():
             if device_of(root).type != DEVICE:
@@ -182,14 +182,14 @@ class Tracker:
         return found
 
     def roots(self) -> Iterator[tuple[torch.Tensor, str]]:
-        """What belongs to a module or an optimizer that has been at work, and what it is for; tensors with storages."""
+        """Tensors with storages that belong to a module or optimizer that has run, and what each is for."""
         for found, category in self._owned():
             for tensor in tensors_in(found):
                 if not nn.parameter.is_lazy(tensor):  # it has no size yet
                     yield tensor, category
 
     def _owned(self) -> Iterator[tuple[Any, str]]:
-        # last come weights and gradients: where a tensor is found as several things, the last one counts
+        # weights and gradients come last: if a tensor is found several times, the last category counts
         weights: list[torch.Tensor] = []
         for optimizer in list(self._optimizers):
             for group in optimizer.param_groups:
@@ -197,7 +197,7 @@ class Tracker:
             for state in list(optimizer.state.values()):
                 yield state, OPTIMIZER_STATE
         for module in list(self._modules):
-            # a weak set may lose members while it is walked: a list holds them meanwhile
+            # a weak set may lose members during iteration: the list keeps them alive
             weights += module.parameters()
             for buffer in module.buffers():
                 yield buffer, WEIGHTS
@@ -219,13 +219,13 @@ class Tracker:
             block.card.label(block.address, INPUTS)
 
     def _enter(self, module: nn.Module, _args: Any) -> None:
-        # a module that no other one calls is a model
+        # a module that no other module calls is a model
         if not self._running:
             if module not in self._modules:
                 self._modules.add(module)
                 if self.on_roots is not None:
                     self.on_roots()
-            # a checkpointed layer runs forward within the backward pass, and belongs to that
+            # a checkpointed layer runs forward within the backward pass, and counts as part of it
             if not self._backward:
                 self._forward = True
                 self._note_phase()
@@ -236,7 +236,7 @@ class Tracker:
             self._running.pop()
 
     def _backward_changes(self, begins: bool) -> None:
-        # a backward pass may begin another one, as checkpointing does
+        # a backward pass may start another one, as checkpointing does
         if begins:
             self._backward += 1
         else:
@@ -266,12 +266,12 @@ class Tracker:
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors with storages of their own in ``value``: those within dictionaries and sequences, and those that a
-    tensor is made of, such as the codes and scales of 8-bit state, or the local shard of a DTensor.
+    """The tensors with storages of their own in ``value``: in dictionaries and sequences, and the parts that a tensor
+    consists of, such as the codes and scales of 8-bit state, or the local shard of a DTensor.
     """
     if isinstance(value, torch.Tensor):
         value = unwrapped(value)
-        # the protocol of traceable wrapper subclasses: it names the attributes that hold the inner tensors
+        # the protocol of traceable wrapper subclasses, which names the attributes with the inner tensors
         names: Any = ()
         if hasattr(value, "__tensor_flatten__"):
             names = value.__tensor_flatten__()[0]
@@ -288,11 +288,11 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
 
 
 _MOVING = nn.Module._apply.__code__
-"""What ``Module.to`` does with every parameter and buffer."""
+"""The code of what ``Module.to`` does with every parameter and buffer."""
 
 
 def _is_moving_a_module() -> bool:
-    # two frames up is whoever copied; from there outwards
+    # the caller that copied is two frames up; walk outwards from there
     frame = sys._getframe(2)
     found: Any | None = frame
     while found is not None and found.f_code is not _MOVING:
@@ -311,9 +311,9 @@ def _stack() -> tuple[tuple[CodeType, int], ...]:
 
 
 def line_of(code: CodeType, place: int) -> int:
-    """The line of ``code`` that its instruction at ``place`` (``f_lasti``) belongs to."""
+    """The line of the instruction at ``place`` (``f_lasti``) in ``code``."""
     line = code.co_firstlineno
-    # ascending: the last line that begins at or before the instruction
+    # ascending: take the last line that starts at or before the instruction
     for start, number in dis.findlinestarts(code):
         if start > place:
             break

@@ -1,1 +1,1 @@
-"""Running code without numbers, and recording what it asks of the allocator."""
+"""Runs code without numbers, and records its requests to the allocator."""

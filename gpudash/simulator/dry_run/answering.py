@@ -1,4 +1,4 @@
-"""The device of a dry run in the place of CUDA's: for code that says "cuda", or that chooses a GPU by itself."""
+"""Lets a dry run's device stand in for CUDA, for code that uses "cuda" or selects a GPU by itself."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def follow_named(
     """Load a function and follow it, as `load` and `follow` do.
 
     Args:
-        as_cuda: what the code sees of a GPU that it calls ``cuda``; ``None`` where it is given ``sim:0``.
+        as_cuda: the GPU that the code sees as ``cuda``; ``None`` if it is given ``sim:0``.
 
     Raises:
-        CannotPredictError: as `load` and `follow`, and where a GPU of this computer is in use.
+        CannotPredictError: as for `load` and `follow`, and if a GPU of this computer is in use.
     """
     if as_cuda is not None:
         with answering_for_cuda(dry, architecture, as_cuda) as device:
@@ -50,25 +50,25 @@ def follow_named(
 
 @contextmanager
 def answering_for_cuda(dry: DryRun, architecture: Architecture, card: ReportedCard) -> Iterator[torch.device]:
-    """Let the device of dry runs be what code calls ``cuda``: from before it is imported until it has been followed.
+    """Make the dry run's device the one that code calls ``cuda``, from before its import until it has been followed.
 
-    A GPU of this computer is hidden from this process from here on, so that nothing is done on it.
+    From here on, this computer's GPUs are hidden from the process, so that nothing runs on them.
 
     Args:
         dry: of this process.
         architecture: of the GPU.
-        card: what code sees of it.
+        card: the card that code sees.
 
     Yields:
         ``cuda:0``.
 
     Raises:
-        CannotPredictError: when code that ran here before has begun to use a GPU of this computer.
+        CannotPredictError: code that ran here before has already used a GPU of this computer.
     """
-    # Before anything of the code is imported: CUDA reads the variable once, as it starts.
+    # Before any of the code is imported: CUDA reads the variable once, when it starts.
     os.environ[VISIBLE] = NONE_VISIBLE
     dry.reported_card = card
-    # A card has to be there before CUDA's functions are replaced: code asks for it as it is imported.
+    # A card must exist before CUDA's functions are replaced: code queries it while being imported.
     dry.put_cards((architecture,))
     notices.emitted.clear()
     try:
@@ -85,5 +85,5 @@ def answering_for_cuda(dry: DryRun, architecture: Architecture, card: ReportedCa
 
 
 def _assume(sentence: str) -> None:
-    """Note what is otherwise than on a GPU, where the code asks for it."""
+    """Note a difference from a GPU at the code's call."""
     assume(sentence.rstrip("."), within_torch=True)

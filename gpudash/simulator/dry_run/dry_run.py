@@ -1,6 +1,6 @@
-"""Running code on tensors without numbers, and recording what it asks of the allocator.
+"""Runs code on tensors without numbers, and records its requests to the allocator.
 
-It has to be a process of its own: the simulated device of a process either computes or does not.
+This needs a process of its own: the simulated device of a process either computes or does not.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from gpudash.simulator.operations.kernels import passed_through
 from gpudash.simulator.step_work.work_log import LoggedCopy, WorkLog
 
 ENDLESS = 2**50
-"""Capacity of the card of a dry run, in bytes: whether it fits is found out afterwards."""
+"""Capacity in bytes of a dry run's card: whether the run fits is determined afterwards."""
 
 FEW_NUMBERS = 4096
-"""Elements up to which a copy to the CPU that code of ours makes is given zeros to read."""
+"""If our own code copies at most this many elements to the CPU, it can read them as zeros."""
 
 _to_copy: Any = torch.ops.aten._to_copy.default
 _TO_COPY_KEY = torch._C.DispatchKey.CompositeExplicitAutograd
 
 
 class ReportedCard(NamedTuple):
-    """What code sees of the unbounded GPU of its dry run.
+    """The card that code sees in its dry run, where memory is unbounded.
 
     Attributes:
         product: its name.
@@ -60,15 +60,15 @@ class LeftTheDeviceError(RuntimeError):
 
 
 class RequestRecorder:
-    """Turns what happens on one card into a `Trace`.
+    """Turns the events of one card into a `Trace`.
 
     Args:
         backend: of this process.
-        tracker: tells steps and phases, and what blocks are for.
+        tracker: reports steps and phases, and what blocks are for.
         index: of the card.
 
     Attributes:
-        trace: what has been recorded.
+        trace: what was recorded so far.
     """
 
     def __init__(self, backend: Backend, tracker: Tracker, index: int = 0) -> None:
@@ -84,28 +84,28 @@ class RequestRecorder:
         self._marked = (-1, "")
 
     def start(self) -> None:
-        """Begin to record."""
+        """Start recording."""
         scratch.begin()
         self._card.observe(self._happened)
         self._card.on_emptied.append(self._emptied)
 
     def stop(self) -> None:
-        """End `start`, and say what each block was for."""
+        """Stop recording, and set the category of each block."""
         self._card.unobserve(self._happened)
         self._card.on_emptied.remove(self._emptied)
-        # roots are known while they are alive: a last look before the blocks are sorted
-        # At the end of a run its last gradients and its state are still there.
+        # roots can be found only while alive, so look once more before the blocks are sorted
+        # At the end of a run its last gradients and its optimizer state still exist.
         self.classify()
         for address, block in self._blocks.items():
             self._note_label(block, address)
-        # Code that never comes to a backward pass keeps nothing for it.
+        # Code that never runs a backward pass saves nothing for it.
         learns = BACKWARD in self._born or any(mark.phase == BACKWARD for mark in self.trace.marks)
         self.trace.categories[:] = [self._category(block, learns) for block in range(1, len(self._born) + 1)]
         self.trace.convolutions = scratch.found()
 
     def classify(self) -> None:
-        """Note what belongs to modules and optimizers now; gradients must not have been dropped yet."""
-        # Addresses of now: a block that has gone has given its address to another.
+        """Record what belongs to modules and optimizers now; call it before gradients are dropped."""
+        # Current addresses: those of freed blocks may have been reused.
         for (card, address), category in self._tracker.categories().items():
             block = None
             if card == self._card.index:
@@ -114,27 +114,26 @@ class RequestRecorder:
                 self._certain[block] = category
 
     def note_copy(self, copy: LoggedCopy) -> None:
-        """Note a copy between the host and this card."""
+        """Record a copy between the host and this card."""
         if not self._tracker.finished:
             at = len(self.trace.events)
             self.trace.copies.append(TraceCopy(at, self._tracker.step, copy.size, copy.outward))
 
     def _happened(self, action: str, address: int, size: int, stream: int) -> None:
-        # what a program lets go of at its end is not recorded, or it would look as if it had been freed in
-        # time
+        # what a program frees at its end is not recorded, or it would look as if it had been freed in time
         if self._tracker.finished:
             if action == "free_completed" and address in self._blocks:  # its label goes with it
                 self._note_label(self._blocks.pop(address), address)
             return
         if action == "alloc":
-            # A mark before the event: it says what the event belongs to.
+            # The mark goes before the event, because it says what the event belongs to.
             self._mark()
             self.trace.sizes.append(size)
             self._born.append(self._tracker.phase)
             block = self._blocks[address] = len(self._born)
             self.trace.events.append(block)
             if stream:
-                # counted anew, so that two recordings of the same code are alike
+                # renumbered, so that two recordings of the same code are equal
                 self.trace.streams[block] = self._streams.setdefault(stream, len(self._streams))
         elif action == "free_completed" and address in self._blocks:
             self._mark()
@@ -150,22 +149,22 @@ class RequestRecorder:
     def _note_label(self, block: int, address: int) -> None:
         label = self._card.label_of(address)
         if label is not None:
-            # what `classify` has found counts more than a label of the moment of allocation
+            # what `classify` found takes precedence over a label from the moment of allocation
             self._certain.setdefault(block, label)
 
     def _mark(self) -> None:
         now = self._tracker.step, self._tracker.phase
-        # a mark only where a step or phase begins: it stands for all events up to the next one
+        # only where a step or phase starts: a mark applies to all events up to the next one
         if now != self._marked:
             self._marked = now
             self.trace.marks.append(TraceMark(len(self.trace.events), *now))
 
     def _category(self, block: int, learns: bool) -> str:
-        """What the forward pass leaves for the backward pass are activations; without one, all it allocates."""
+        """What the forward pass leaves for the backward pass are activations; without one, all that it allocates."""
         certain = self._certain.get(block)
         if certain is not None:
             return certain
-        # freed within the forward pass it was of use there only
+        # freed within the forward pass, it was used only there
         outlives = not learns or self._freed.get(block) != FORWARD
         if self._born[block - 1] == FORWARD and outlives:
             return ACTIVATIONS
@@ -173,20 +172,20 @@ class RequestRecorder:
 
 
 class DryRun:
-    """A process's dry runs, one after another.
+    """The dry runs of a process, one after another.
 
     Attributes:
-        reported_card: what code sees of a GPU; ``None`` for an unbounded one.
+        reported_card: the card that code sees; ``None`` for an unbounded one.
     """
 
     def __init__(self) -> None:
         self.reported_card: ReportedCard | None = None
-        # Once for the process: a device can be named only once (torch.utils.rename_privateuse1_backend).
+        # Once per process: the device can be renamed only once (torch.utils.rename_privateuse1_backend).
         self.backend: Backend = register([_card(ENDLESS, A100)], computes=False)
         self._meta = kernel_library("aten")
-        # in a dry run tensors of torch's device "meta" stand for those of the CPU
+        # in a dry run, tensors on torch's device "meta" stand for CPU tensors
         self._meta.impl("copy_", self._copy, "Meta")
-        # For both devices, as a copy goes from one to the other.
+        # For both devices, as a copy involves two of them.
         for key in (KEY, "Meta"):
             self._meta.impl("_to_copy", self._converted, key)
         self._meta.impl("_pin_memory", _pinned, "Meta")
@@ -194,14 +193,14 @@ class DryRun:
         self._custom: dict[str, Any] = {}
 
     def know_custom_operations(self) -> None:
-        """Let the operations that code has defined with ``register_fake`` do with sizes on the device too.
+        """Run operations that code defined with ``register_fake`` on sizes only on the device as well.
 
-        What they do elsewhere may be written for any device, and would be tried on this one.
+        Their real kernels may be written for any device, and would be tried on this one.
         """
         for name, entry in list(simple_registry.singleton._data.items()):
             namespace, _, operation = name.partition("::")
             made = custom_ops.OPDEFS.get(name)
-            # without a fake kernel nobody can tell the sizes of its results
+            # without a fake kernel the sizes of the results are unknown
             lacks_sizes = entry.fake_impl.kernel is None or (made is not None and made._abstract_fn is None)
             if lacks_sizes or name in self._custom or "." in operation:
                 continue
@@ -221,11 +220,11 @@ class DryRun:
         """Record what ``run`` does on ``sim:0``.
 
         Args:
-            run, trusting, capacity, assume: as of `record_each`.
+            run, trusting, capacity, assume: as for `record_each`.
             architecture: of the card.
 
         Raises:
-            DataDependentError, LeftTheDeviceError: as `record_each`.
+            DataDependentError, LeftTheDeviceError: as for `record_each`.
         """
         return self.record_each(run, (architecture,), trusting=trusting, capacity=capacity, assume=assume)[0]
 
@@ -241,25 +240,25 @@ class DryRun:
         """Record what ``run`` does on each of several cards: ``sim:0``, ``sim:1`` and so on.
 
         Args:
-            run: is given the tracker, whose ``step`` it sets when a step begins.
+            run: receives the tracker, and sets its ``step`` when a step starts.
             architectures: of the cards.
-            trusting: of `Engine`.
-            capacity: bytes of each card; without end unless given.
-            assume: called with what is assumed about unknown numbers.
+            trusting: as for `Engine`.
+            capacity: bytes of each card; unbounded by default.
+            assume: called with each assumption about unknown numbers.
 
         Raises:
-            DataDependentError: when the code needs numbers that a dry run does not have.
-            LeftTheDeviceError: when it allocated nothing on one of them.
+            DataDependentError: the code needs numbers that a dry run does not have.
+            LeftTheDeviceError: it allocated nothing on one of the cards.
         """
         engine = self.backend.engine
         engine.trusting = trusting
         if trusting:
             engine.integers = None
         else:
-            # Of code that is trusted nothing depends on integers: knowing them would only cost.
+            # Trusted code does not depend on integers, so tracking them would only cost time.
             engine.integers = KnownIntegers(engine.storages, assume)
         self.put_cards(architectures, capacity)
-        # No stacks: a dry run needs no lines, and walking stacks takes time at each allocation.
+        # No stacks: a dry run needs no lines, and walking stacks at each allocation takes time.
         log = engine.work_log = WorkLog()
         tracker = Tracker(engine, stacks=False, log=log)
         recorders = [RequestRecorder(self.backend, tracker, index) for index in range(len(architectures))]
@@ -269,8 +268,7 @@ class DryRun:
             for recorder in recorders:
                 recorder.classify()
 
-        # gradients may be dropped at the begin of the next step: they are looked at where they are certain to
-        # be there
+        # gradients may be dropped at the start of the next step, so classify them while they are certain to exist
         tracker.on_roots = classify
         tracker.start()
         for recorder in recorders:
@@ -278,11 +276,11 @@ class DryRun:
         try:
             run(tracker)
         except Exception as error:
-            # torch's words for a tensor without bytes are told as what they are in a dry run
+            # torch's error for a tensor without bytes is reported as missing numbers
             if trusting or not explains(error):
                 raise
             raise DataDependentError(f"{TAKES_OUT}.") from error
-        # Also after an error: the trace up to it is what the caller may want, and hooks must not stay.
+        # Also after an error: the caller may want the trace up to it, and hooks must not stay.
         finally:
             for recorder in recorders:
                 recorder.stop()
@@ -293,38 +291,38 @@ class DryRun:
                 raise LeftTheDeviceError(
                     f"Nothing was allocated on {DEVICE}:{index}; the code has to use the device it is given."
                 )
-        # of a model that is split each trace has the work of all cards: one waits for the other
+        # if a model is split, each trace has the work of all cards, because one waits for the other
         return [replace(recorder.trace, count_work=log.work) for recorder in recorders]
 
     def put_cards(self, architectures: Sequence[Architecture], capacity: int | None = None) -> None:
-        """Put cards in place of the present ones; the arguments are those of `record_each`."""
+        """Replace the current cards; the arguments are those of `record_each`."""
         made = [
             _card(capacity or ENDLESS, design, index, self.reported_card) for index, design in enumerate(architectures)
         ]
         self.backend.engine.replace(made)
 
     def _copy(self, target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-        """Copies of tensors without numbers, which stand for the host's: there is nothing to be copied."""
+        """Copy a tensor without numbers, which stands for one on the host: there is nothing to copy."""
         if not target.is_meta:
             self.backend.engine.note_copy(source, target, non_blocking=non_blocking)
             return self.backend.engine.copy(source, target)
-        if source.device.type == DEVICE:  # to the host; what it passes through on the card is left at once
+        if source.device.type == DEVICE:  # to the host; its temporary on the card is freed at once
             self.backend.engine.note_copy(source, target, non_blocking=non_blocking)
             self.backend.engine.room(passed_through(source, target, non_blocking), source.device.index)
         return target
 
     def _converted(self, tensor: torch.Tensor, *, device: torch.device | None = None, **options: Any) -> torch.Tensor:
-        """``tensor.to``; what is copied to the CPU stays without numbers, so that it can be kept but not read.
+        """``tensor.to``. A copy on the CPU has no numbers either, so it can be kept but not read.
 
-        Code that is trusted may read what a few numbers are copied to: zeros.
+        Trusted code may read copies of a few numbers, which are zeros.
         """
         if device is not None and device.type == "cpu":
-            # Some of our own workloads read a number or two, such as a count: any number does.
+            # Some of our own workloads read one or two numbers, such as a count: any value will do.
             trusted = self.backend.engine.trusting and tensor.numel() <= FEW_NUMBERS
             integers = self.backend.engine.integers
             known = None
             if integers is not None:
-                # integers that are known may be read on the CPU as everywhere
+                # known integers may be read on the CPU as on any device
                 known = integers.of(tensor)
             if known is not None:
                 return _copied(known, device=device, **options)
@@ -333,26 +331,26 @@ class DryRun:
             options["pin_memory"] = None
             on_card = tensor.device.type == DEVICE
             if on_card and options.get("non_blocking") and options.get("dtype") not in (None, tensor.dtype):
-                tensor = tensor.to(options["dtype"])  # what nobody waits for is converted on the GPU
+                tensor = tensor.to(options["dtype"])  # a non-blocking copy is converted on the GPU
             if not self.backend.engine.trusting:
                 return HostCopy.like(_copied(tensor, device=device, **options))
         return _copied(tensor, device=device, **options)
 
 
 def _copied(tensor: torch.Tensor, **options: Any) -> torch.Tensor:
-    """``tensor.to`` as torch has it."""
+    """``tensor.to`` as in torch."""
     copy: torch.Tensor = _to_copy._op_dk(_TO_COPY_KEY, tensor, **options)
     return copy
 
 
 def _pinned(tensor: torch.Tensor, _device: torch.device | None = None) -> torch.Tensor:
-    """What has no numbers need not be pinned; it counts as pinned."""
+    """A tensor without numbers counts as pinned without being copied."""
     setattr(tensor.untyped_storage(), PINNED, True)
     return tensor
 
 
 class _DryCard(SimulatedGpu):
-    """An unbounded card, which code sees as another one."""
+    """An unbounded card that code sees as another one."""
 
     def __init__(self, index: int, capacity: int, architecture: Architecture, reported: ReportedCard) -> None:
         super().__init__(
@@ -360,7 +358,7 @@ class _DryCard(SimulatedGpu):
         )
         self._reported = reported
 
-    # What is free of the card that the code believes in; the run itself never runs out.
+    # Free memory of the card that the code sees; the run itself never runs out.
     def free_and_total(self) -> tuple[int, int]:
         total = self._reported.total_bytes
         return max(0, total - self.reserved_bytes()), total

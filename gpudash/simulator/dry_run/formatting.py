@@ -1,4 +1,4 @@
-"""Whether a number is only asked for to be shown: ``"%d of %d" % (right, count)``."""
+"""Whether code requests a number only to display it: ``"%d of %d" % (right, count)``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import opcode
 from types import FrameType
 
 _BINARY = opcode.opmap.get("BINARY_OP")
-"""Any binary operator, since Python 3.11; which one is its argument."""
+"""Any binary operator, since Python 3.11; its argument says which one."""
 
 _SIGNS = [sign for _name, sign in getattr(opcode, "_nb_ops", ())]
 
@@ -14,12 +14,12 @@ _REMAINDERS = [opcode.opmap[name] for name in ("BINARY_MODULO", "INPLACE_MODULO"
 
 
 def fills_in_text(caller: FrameType) -> bool:
-    """Whether the code that asks a number for an integer is at a ``%``.
+    """Whether the code that converts a number to an integer is at a ``%``.
 
-    A number that is read out of a tensor answers the operator itself, so that it is a text on its left that asks.
+    A number read out of a tensor handles the operator itself, so the caller must be a string on its left.
 
     Args:
-        caller: the frame that asks.
+        caller: the frame that converts the number.
     """
     code = caller.f_code.co_code
     place = caller.f_lasti

@@ -1,4 +1,4 @@
-"""Text that ``transformers`` generates in a dry run: as long as it may become, since its end is unknown."""
+"""Text that ``transformers`` generates in a dry run. It has the maximum length, because its end is unknown."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Note = Callable[[str], None]
 
 @contextmanager
 def generating_to_the_end(note: Note) -> Iterator[None]:
-    """Let no token that ends a sequence be generated, where ``transformers`` is imported.
+    """Prevent tokens that end a sequence, if ``transformers`` is imported.
 
     Args:
-        note: called with a sentence without a full stop where that decides.
+        note: called with a sentence without a full stop when this makes a difference.
     """
-    # Looked up and not imported: code that does not use transformers should not pay for it.
+    # Looked up instead of imported: code that does not use transformers should not pay for it.
     criteria: Any = getattr(sys.modules.get(CRITERIA), "EosTokenCriteria", None)
     mixin: Any = getattr(sys.modules.get(GENERATION), "GenerationMixin", None)
     wanted = (
@@ -49,13 +49,13 @@ def _never_ending(original: Callable[..., torch.Tensor], note: Note) -> Callable
     @hands_on
     def ended(*args: Any, **kwargs: Any) -> torch.Tensor:
         note(TO_THE_END)
-        return torch.zeros_like(original(*args, **kwargs))  # whose numbers are known
+        return torch.zeros_like(original(*args, **kwargs))  # zeros, whose numbers are known
 
     return ended
 
 
 def _searching_on(original: staticmethod[..., torch.Tensor], note: Note) -> Any:
-    """Until every beam has come to an end, and not until no beam can become better."""
+    """Search until every beam has ended, rather than until no beam can improve."""
     search_on = original.__func__
 
     @hands_on
@@ -70,7 +70,7 @@ def _searching_on(original: staticmethod[..., torch.Tensor], note: Note) -> Any:
 
 
 def _finishing_at_the_end(original: Callable[..., tuple[torch.Tensor, ...]], _note: Note) -> Any:
-    """With beams whose length, by which the result is cropped, is the longest."""
+    """Finish with beams of maximum length, to which the result is cropped."""
 
     @hands_on
     def updated(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:

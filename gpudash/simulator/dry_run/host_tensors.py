@@ -1,8 +1,8 @@
-"""Tensors of the host without numbers: what a dry run builds on the CPU takes addresses there, but no memory.
+"""Host tensors without numbers: what a dry run builds on the CPU takes addresses there, but no memory.
 
-A model that is made on the CPU and then moved would take as much of the host's memory as its weights have bytes, and
-the time to draw them. Here its tensors are the CPU's own, over untouched pages: operations on them are worked
-out on sizes alone. Small ones keep their numbers, as lengths, masks and rates that code looks at are small.
+A model built on the CPU and then moved would need as much host memory as its weights have bytes, and time to
+initialise them. Here its tensors are CPU tensors over untouched pages, and operations on them compute sizes alone.
+Small tensors keep their numbers, because the lengths, masks and rates that code reads are small.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from gpudash.simulator.operations.kernels import passed
 from gpudash.simulator.operations.operations import Plan
 
 MOST_FLOATS = 4096
-"""Elements up to which a new tensor of floating-point numbers is computed."""
+"""Number of elements up to which a new floating-point tensor is computed."""
 
 COUNTING = ("randperm", "arange")
-"""Operations that are always computed: a sampler puts a data set of any length in order by them."""
+"""Operations that are always computed: samplers use them to order data sets of any length."""
 
 _META = torch.device("meta")
 
@@ -34,21 +34,21 @@ _Mode: Any = _python_dispatch.TorchDispatchMode
 
 
 class HostTensors(_Mode):  # type: ignore[misc]
-    """While it is entered, operations of the CPU on large tensors compute nothing.
+    """While active, CPU operations on large tensors compute nothing.
 
     Raises:
-        DataDependentError: by an operation whose result cannot be told without the numbers.
+        DataDependentError: by an operation whose result is unknown without the numbers.
     """
 
     supports_higher_order_operators = True
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Not: torch would import its compiler for that, which takes seconds."""
+        """False; otherwise torch would import its compiler, which takes seconds."""
         return False
 
     def __torch_dispatch__(self, operation: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """The result of ``operation``, of sizes alone where it would be large or rests on what was not computed."""
+        """Run ``operation``, on sizes alone if the result would be large or depends on what was not computed."""
         passed.modes += 1
         try:
             return _run(operation, args, kwargs or {})
@@ -57,9 +57,9 @@ class HostTensors(_Mode):  # type: ignore[misc]
 
 
 class HostCopy(torch.Tensor):
-    """What a dry run has copied to the CPU: a tensor of there, without numbers, and so is all that is made of it.
+    """A dry run's copy on the CPU: a CPU tensor without numbers, and so are all results computed from it.
 
-    It may be kept, sent back and computed with beside tensors that have numbers.
+    It may be kept, sent back, and used together with tensors that have numbers.
     """
 
     _plain: torch.Tensor
@@ -68,11 +68,11 @@ class HostCopy(torch.Tensor):
 
     @staticmethod
     def like(sized: torch.Tensor) -> HostCopy:
-        """One of the sizes and strides of ``sized``."""
+        """A copy with the sizes and strides of ``sized``."""
         return _copy_of(_without_numbers(sized))
 
     def data_ptr(self) -> int:
-        """Refused: the caller would read what lies there.
+        """Refuse, because the caller would read the memory there.
 
         Raises:
             DataDependentError: always.
@@ -83,16 +83,16 @@ class HostCopy(torch.Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, operation: Any, _types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """The result of ``operation``, of sizes alone.
+        """Run ``operation`` on sizes alone.
 
         Raises:
-            DataDependentError: when it can only be told by numbers, or is written where anyone may read it.
+            DataDependentError: its result depends on numbers, or it is written to a tensor with readable numbers.
         """
         kwargs = kwargs or {}
         copies: dict[int, HostCopy] = {}
 
         def inward(value: Any) -> Any:
-            # By identity: an operation in place returns the tensor it was given, and so the same copy.
+            # By identity: an in-place operation returns the tensor it was given, and so the same copy.
             if not isinstance(value, HostCopy):
                 return value
             copies[id(value._plain)] = value
@@ -106,7 +106,7 @@ class HostCopy(torch.Tensor):
             return value
 
         plan = _plan(operation)
-        # A copy without numbers that is written into a tensor with numbers would make those unknown behind its back.
+        # Writing a copy without numbers into a tensor with numbers would silently invalidate those.
         if any(map(_is_plain, _written(plan, args, kwargs))):
             raise missing_numbers.DataDependentError(f"{missing_numbers.COPIES}.")
         inner, named = tree_map_only(torch.Tensor, inward, (tuple(args), dict(kwargs)))
@@ -120,8 +120,8 @@ def _copy_of(plain: torch.Tensor) -> HostCopy:
 
 
 def _as_tensors(operation: Any, args: Sequence[Any]) -> list[Any]:
-    """Numbers as the tensors that an operation takes: torch hands a tensor that stands for a number on as that, which
-    few operations take back, and passes over the graph of ``torch.jit.trace`` compare such constants.
+    """Turn numbers into the tensors that an operation expects: torch passes a tensor that stands for a number on as a
+    number, which few operations accept, and passes over the graph of ``torch.jit.trace`` compare such constants.
     """
     wanted = operation._schema.arguments
     return [
@@ -140,12 +140,12 @@ def _run(operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         args = _as_tensors(operation, args)
     if not all(map(_is_plain, tensors)):
         return _between_devices(plan, operation, args, kwargs)
-    # What views share their bytes with keeps its numbers, or its lack of them.
+    # Tensors that share bytes with a view keep their numbers, or their lack of them.
     if plan.is_view or torch.Tag.inplace_view in operation.tags or not _is_the_cpu(kwargs.get("device")):
         return operation(*args, **kwargs)
     if plan.name == "_pin_memory":
         setattr(args[0].untyped_storage(), PINNED, True)
-        return args[0]  # it stands for one that is
+        return args[0]  # it stands for a pinned one
     lacking = any(map(lacks_numbers, tensors))
     work = _make
     if plan.written:
@@ -155,14 +155,14 @@ def _run(operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 
 @hands_on
 def _write(plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any], lacking: bool) -> Any:
-    """An operation that writes tensors it is given."""
+    """Run an operation that writes to its arguments."""
     written = _written(plan, args, kwargs)
-    # Small and known: computed, so that lengths and masks stay true.
+    # Small and known: computed, so that lengths and masks stay correct.
     if not lacking and all(map(_is_small, written)):
         return operation(*args, **kwargs)
     returns = operation._schema.returns
     made: Sequence[Any] = ()
-    # Sizes are worked out only where something new is returned or may be resized.
+    # Sizes are computed only if something new is returned or may be resized.
     if kwargs.keys() & plan.written or any(result.alias_info is None for result in returns):
         sized, likes = _on_sizes(plan, operation, args, kwargs)
         if isinstance(sized, tuple):
@@ -188,24 +188,24 @@ def _write(plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, An
 
 @hands_on
 def _make(plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any], lacking: bool) -> Any:
-    """An operation whose results are new."""
-    # A sampler's order is needed in numbers, however long it is.
+    """Run an operation whose results are new tensors."""
+    # The order of a sampler is needed as numbers, however long it is.
     if plan.name in COUNTING:
         return operation(*args, **kwargs)
     try:
         sized, _likes = _on_sizes(plan, operation, args, kwargs)
     except (NotImplementedError, RuntimeError) as error:
         if not lacking:
-            return operation(*args, **kwargs)  # its numbers decide, or it refuses in its own words
+            return operation(*args, **kwargs)  # its numbers decide, or it raises an error of its own
         if isinstance(error, NotImplementedError) or missing_numbers.explains(error):
             raise missing_numbers.of_operation(plan.name) from error
         raise
-    # No tensor among the results, or small ones of known numbers: computed after all.
+    # No tensor among the results, or small ones with known numbers: computed after all.
     made = list(tensors_among((sized,)))
     if not made or (not lacking and all(map(_is_small, made))):
         return operation(*args, **kwargs)
     result = tree_map_only(torch.Tensor, _without_numbers, sized)
-    # A truth that is not known may still have an ordinary answer (`note_answer`).
+    # An unknown truth value may still have an expected answer (`note_answer`).
     if plan.is_question and isinstance(result, torch.Tensor) and result.dtype is torch.bool:
         missing_numbers.note_answer(plan.name, args, result)
     return result
@@ -213,7 +213,7 @@ def _make(plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any
 
 @hands_on
 def _between_devices(plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """An operation with tensors of other devices too; what it brings to the CPU has no numbers."""
+    """Run an operation that also has tensors of other devices; what it brings to the CPU has no numbers."""
     try:
         return operation(*args, **kwargs)
     except missing_numbers.DataDependentError:
@@ -227,7 +227,7 @@ def _between_devices(plan: Plan, operation: Any, args: Sequence[Any], kwargs: di
 def _on_sizes(
     plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[Any, list[tuple[torch.Tensor, torch.Tensor]]]:
-    """The result of tensors without numbers in place of those given, and which of them stood for which."""
+    """The result for tensors without numbers in place of those given, and which replaced which."""
     likes: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def like(tensor: torch.Tensor) -> torch.Tensor:
@@ -238,7 +238,7 @@ def _on_sizes(
     inner = tree_map_only(torch.Tensor, like, tuple(args))
     named = tree_map_only(torch.Tensor, like, dict(kwargs))
     makes = "dtype" in plan.names and "device" in plan.names
-    # Factories get the device as an argument; all others follow their operands.
+    # Factories take the device as an argument; all others follow their operands.
     named.update({"device": _META} if makes else {})
     named.update({name: None for name in ("pin_memory", "generator") if name in named})
     return operation(*inner, **named), likes
@@ -256,7 +256,7 @@ def _plan(operation: Any) -> Plan:
 
 
 def _written(plan: Plan, args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    """The tensors that an operation is given to write."""
+    """The tensors that an operation writes to."""
     given = (*zip(plan.names, args), *kwargs.items())
     return list(tensors_among(value for name, value in given if name in plan.written))
 

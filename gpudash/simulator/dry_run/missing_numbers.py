@@ -1,8 +1,8 @@
-"""Numbers in a dry run: those it lacks, what is done where code asks for them, and the integers that it knows.
+"""Numbers in a dry run: the missing ones, what happens if code requests them, and the integers that are known.
 
-Code looks at masks, lengths and labels, and goes on by them. Small tensors of integers on the device are therefore
-computed on the host beside their sizes, for as long as everything they come from is known. Whether a batch has padding,
-and how many of its labels count, is then known too.
+Code reads masks, lengths and labels, and depends on them. So small integer tensors on the device are also computed on
+the host, as long as everything they depend on is known. Whether a batch has padding, and how many of its labels count,
+is then known too.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ DEPENDS = "The code calls {name}, whose result cannot be known without the numbe
 PICKING = frozenset(("index", "index_put", "index_put_", "masked_select", "nonzero"))
 
 SUPPRESSION = "torchvision::nms"
-"""The operation that picks boxes by their scores, as every detector does."""
+"""The operation that selects boxes by their scores, as every detector does."""
 
 BY_MASKS = frozenset(("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"))
-"""Those of them that take positions in place of a mask."""
+"""Those that accept positions in place of a mask."""
 
 SCALER = str(Path(torch.amp.__file__).parent / "grad_scaler.py")
 SAVER = str(Path(torch.autograd.graph.__file__))
@@ -47,8 +47,8 @@ _LACK = re.compile(
     r"\b[Mm]eta (tensor|device)|\bdevice meta\b|\bmeta\b.*\bsame device\b|with unallocated storage"
     r"|data-dependent output shape"
 )
-"""What torch says of a tensor that has no numbers: of one on its device ``meta``, over no bytes, or of a size that an
-operation of somebody else's decides by numbers."""
+"""torch's errors for tensors without numbers: on its device ``meta``, without bytes, or with a size that a custom
+operation computes from numbers."""
 
 
 class DataDependentError(RuntimeError):
@@ -56,8 +56,8 @@ class DataDependentError(RuntimeError):
 
 
 def of_operation(name: str) -> DataDependentError:
-    """The refusal of the operation ``name``, without its namespace, that cannot do with sizes."""
-    # In the order of how the code would put it: reading, picking, any other dependence.
+    """The error for operation ``name``, given without its namespace, which needs more than sizes."""
+    # Ordered by how the code would put it: reading, selecting, any other dependence.
     if name == "_local_scalar_dense":
         return DataDependentError(f"{READS}.")
     if name in PICKING:
@@ -74,11 +74,11 @@ LEAST, MOST = 1e-3, 1e6
 
 
 class AssumedTruth(NamedTuple):
-    """What a truth on the device is in a run as it should be.
+    """The expected truth value in a run that goes well.
 
     Attributes:
-        truth: whether it is true.
-        because: what that rests on, a sentence without a full stop.
+        truth: the value.
+        because: the reason, a sentence without a full stop.
     """
 
     truth: bool
@@ -86,7 +86,7 @@ class AssumedTruth(NamedTuple):
 
 
 ANSWER = "_sim_answer"
-"""Attribute of the storage of a truth that has an ordinary outcome: its `AssumedTruth`."""
+"""Attribute of the storage of a truth value with an expected answer: its `AssumedTruth`."""
 
 _ORDINARY_ANSWERS = {"any": False, "all": True, "isnan": False, "isinf": False, "isposinf": False, "isneginf": False}
 
@@ -98,16 +98,16 @@ _TURNING = ("logical_not", "bitwise_not")
 _JOINING = ("logical_and", "bitwise_and", "mul", "logical_or", "bitwise_or")
 
 QUESTIONS = frozenset((*_ORDINARY_ANSWERS, *_COMPARING, *_TURNING, *_JOINING))
-"""Operations whose truths have an ordinary outcome, or may have."""
+"""Operations whose truth values have, or may have, an expected answer."""
 
 
 def note_answer(name: str, args: Sequence[Any], result: torch.Tensor) -> None:
-    """Remember what ``result`` is in a run as it should be, when that can be told.
+    """Store the expected value of ``result`` in a run that goes well, if there is one.
 
     Args:
         name: of the operation, without its namespace.
-        args: what it was given.
-        result: its truths.
+        args: its arguments.
+        result: its truth values.
     """
     answer = None
     if name in _ORDINARY_ANSWERS:
@@ -120,7 +120,7 @@ def note_answer(name: str, args: Sequence[Any], result: torch.Tensor) -> None:
             answer = before._replace(truth=not before.truth)
     else:
         left, right = map(answer_to, args[:2])
-        # two truths that are assumed, joined: what they rest on is told of the first
+        # two assumed values, joined: report the reason of the first
         if left is not None and right is not None and name.endswith("or"):
             answer = left._replace(truth=left.truth or right.truth)
         elif left is not None and right is not None:
@@ -131,9 +131,9 @@ def note_answer(name: str, args: Sequence[Any], result: torch.Tensor) -> None:
 
 def _compared(name: str, tensor: Any, other: Any, *, is_one: bool) -> AssumedTruth | None:
     if name in ("eq", "ne") and (tensor is other or (isinstance(other, float) and math.isinf(other))):
-        # Comparing with infinity is how code looks for overflows.
+        # Code looks for overflows by comparing with infinity.
         return AssumedTruth((name == "eq") is (tensor is other), ORDINARY)  # a number equals itself unless it is NaN
-    # what is true of every element may be false of one: only a single number is compared
+    # what holds for every element may not hold for one: only a single number is compared
     if not is_one:
         return None
     if line_search.is_search(_caller()):
@@ -141,21 +141,21 @@ def _compared(name: str, tensor: Any, other: Any, *, is_one: bool) -> AssumedTru
         if outcome is None:
             return None
         return AssumedTruth(outcome, line_search.SEARCHES)
-    # Only what lies beyond all numbers of a tensor is decided by it.
+    # Only a bound beyond all numbers of a tensor decides the comparison.
     if isinstance(other, (int, float)) and is_beyond(other):
-        # 1 stands for all numbers of a tensor, which lie between LEAST and MOST: beyond these every one
-        # compares alike
+        # 1 stands for all numbers of a tensor, which are between LEAST and MOST: with a bound beyond these, all
+        # compare alike
         return AssumedTruth(_COMPARING[name](1.0, other), FINITE)
     return None
 
 
 def is_beyond(number: float) -> bool:
-    """Whether no number of a tensor is taken to reach ``number``, or to fall below it."""
+    """Whether all numbers of a tensor are assumed to lie on one side of ``number``."""
     return not LEAST < number < MOST  # NaN too
 
 
 def answer_to(tensor: Any) -> AssumedTruth | None:
-    """The ordinary outcome that a tensor of truths has; ``None`` where it has none."""
+    """The expected answer of a tensor of truth values; ``None`` if it has none."""
     if isinstance(tensor, torch.Tensor):
         return getattr(unwrapped(tensor).untyped_storage(), ANSWER, None)
     return None
@@ -167,13 +167,13 @@ def explains(error: BaseException) -> bool:
 
 
 def for_known_code() -> float | None:
-    """The answer to code of torch's that is known to read a number; ``None`` for everyone else.
+    """The number for torch code known to read one; ``None`` for all other code.
 
-    `torch.amp.GradScaler` asks whether a gradient was infinite, and is told that none was, and for its factor, which
-    nothing has changed. L-BFGS asks for the loss, which falls, and for factors.
+    `torch.amp.GradScaler` asks whether a gradient was infinite, and gets no; its scale has not changed. L-BFGS asks
+    for the loss, which falls, and for factors.
     """
     frame = _caller()
-    # L-BFGS reads its loss at every turn; a falling one lets it go on to its last iteration.
+    # L-BFGS reads its loss in every iteration; a falling one makes it run to the last.
     if line_search.is_search(frame):
         return line_search.falling_loss()
     if frame is None or frame.f_code.co_filename != SCALER:
@@ -184,23 +184,22 @@ def for_known_code() -> float | None:
 
 
 def only_keeps() -> bool:
-    """Whether the copy into memory of the CPU is one that torch makes of an activation, to copy it back unread."""
+    """Whether torch is offloading an activation to the CPU, to copy it back unread."""
     frame = _caller()
     return frame is not None and frame.f_code.co_filename == SAVER
 
 
 def _caller() -> FrameType | None:
-    """The innermost frame that is neither the simulator's nor what it calls operations through."""
+    """The innermost frame that is neither the simulator's nor the Python code through which it calls operations."""
     frame: FrameType | None = sys._getframe(1)
-    # outwards past the simulator, and past what torch's Python calls operations through
-    # Outwards from here: the first frame that is neither ours nor torch's caller of operations.
+    # Outwards from here: the first frame that is neither ours nor torch's operation call.
     while frame is not None and frame.f_code.co_filename.startswith((OWN, CALLING)):
         frame = frame.f_back
     return frame
 
 
 def described(tensor: torch.Tensor) -> str:
-    """What printing a tensor without numbers shows, after torch's way for its device ``meta``."""
+    """What printing a tensor without numbers shows, in the style of torch's device ``meta``."""
     parts = ["...", f"device='{tensor.device}'", f"size={tuple(tensor.shape)}"]
     if tensor.dtype not in (torch.get_default_dtype(), torch.int64, torch.bool):
         parts.append(f"dtype={tensor.dtype}")
@@ -211,7 +210,7 @@ def described(tensor: torch.Tensor) -> str:
 
 
 def show_sizes_only(device: str) -> None:
-    """Print tensors of ``device``, and uncomputed ones of the CPU, without their numbers."""
+    """Print tensors on ``device``, and uncomputed ones on the CPU, without their numbers."""
     printing: Any = torch._tensor_str
     original = printing._str
 
@@ -225,17 +224,17 @@ def show_sizes_only(device: str) -> None:
 
 
 MOST_INTEGERS = 2**18
-"""Elements up to which a new tensor of integers or truths is computed: a batch of masks or indices."""
+"""Number of elements up to which a new tensor of integers or truth values is computed: a batch of masks or indices."""
 
 _CPU = torch.device("cpu")
 
 
 class KnownIntegers:
-    """The numbers of the device's tensors that are known in a dry run.
+    """The known numbers of the device's tensors in a dry run.
 
     Args:
         storages: of the device.
-        assume: called with what is assumed; without it, nothing is picked by unknown numbers.
+        assume: called with each assumption; without it, nothing is selected by unknown numbers.
     """
 
     def __init__(self, storages: Storages, assume: Callable[[str], None] | None = None) -> None:
@@ -243,14 +242,14 @@ class KnownIntegers:
         self._assume = assume
 
     def prepare(self, storage: torch.UntypedStorage, size: int, dtype: torch.dtype) -> None:
-        """Give a new storage for ``size`` elements zeros to be known, when it is for few integers."""
+        """Give a new storage for ``size`` elements known zeros, if they are few integers."""
         block = self._storages.block(storage)
         if block is not None and size <= MOST_INTEGERS and not is_fractional(dtype):
-            # Bytes on the host behind the block: their being there is what `of` asks for.
+            # Host bytes behind the block: `of` checks for their presence.
             block.host = torch.zeros(storage.nbytes(), dtype=torch.uint8).untyped_storage()
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """A tensor of the CPU with the numbers of ``tensor``, whose bytes it shares; ``None`` when they are unknown."""
+        """A CPU tensor with the numbers of ``tensor``, sharing its bytes; ``None`` if they are unknown."""
         if tensor.device.type == "cpu":
             if lacks_numbers(tensor):
                 return None
@@ -259,15 +258,15 @@ class KnownIntegers:
             return None
         storage = tensor.untyped_storage()
         block = self._storages.block(storage)
-        # bytes of the host behind the block are what says that its numbers are known
-        # An empty tensor has no bytes, and so nothing that could be unknown.
+        # host bytes behind the block mean that its numbers are known
+        # An empty tensor has no bytes, so nothing in it is unknown.
         if storage.nbytes() and (block is None or block.host is None):
             return None
         made = torch.empty(0, dtype=tensor.dtype)
         return made.set_(self._storages.host(storage), tensor.storage_offset(), tensor.shape, tensor.stride())
 
     def forget(self, tensor: torch.Tensor) -> None:
-        """What is written into ``tensor`` is not known."""
+        """Mark the contents of ``tensor`` as unknown."""
         block = None
         if tensor.device.type == DEVICE:
             block = self._storages.block(tensor.untyped_storage())
@@ -275,10 +274,10 @@ class KnownIntegers:
             block.host = None
 
     def copied(self, source: torch.Tensor, target: torch.Tensor) -> bool:
-        """Follow a copy between any two devices; whether its numbers are known."""
+        """Follow a copy between any two devices; return whether its numbers are known."""
         values = self.of(source)
         place = self.of(target)
-        # between kinds numbers are not followed: floats are not known, and must not become known integers
+        # not between integers and floats: floats are unknown, and must not become known integers
         if values is None or place is None or is_fractional(target.dtype) is not is_fractional(source.dtype):
             self.forget(target)
             return False
@@ -286,12 +285,12 @@ class KnownIntegers:
         return True
 
     def follow(self, plan: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
-        """Compute what an operation made of known integers, or forget what it wrote.
+        """Compute the result of an operation on known integers, or forget what it wrote.
 
         Args:
-            plan: of the operation, see `gpudash.simulator.operations.operations.Plan`.
-            args, kwargs: what it was given.
-            result: what it returned, of sizes alone.
+            plan: for the operation, see `gpudash.simulator.operations.operations.Plan`.
+            args, kwargs: its arguments.
+            result: its result, of sizes alone.
         """
         first = next(tensors_among((*args, *kwargs.values())), None)
         if first is None or (is_fractional(first.dtype) and not plan.written):
@@ -303,7 +302,7 @@ class KnownIntegers:
         values = None
         if known:
             values = self.computed(plan, args, kwargs)
-        # Not known: what was written is not either, however little of it.
+        # Unknown inputs make all that was written unknown, however little it is.
         if values is None:
             for name, value in (*zip(plan.names, args), *kwargs.items()):
                 if name in plan.written:
@@ -318,7 +317,7 @@ class KnownIntegers:
 
     @hands_on
     def computed(self, plan: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """What an operation makes of its arguments' numbers on the CPU; ``None`` when one of them is unknown."""
+        """The result of an operation on its arguments' numbers, on the CPU; ``None`` if one of them is unknown."""
         try:
             inner = [self._inward(value) for value in args]
             named = {name: self._inward(value) for name, value in kwargs.items()}
@@ -330,24 +329,24 @@ class KnownIntegers:
         return plan.compute(*inner, **named)
 
     def picked(self, mask: torch.Tensor) -> torch.Tensor | None:
-        """The positions of what is true in ``mask``, ``(count, dimensions)``: of everything where that is not known.
+        """The positions of true elements in ``mask``, ``(count, dimensions)``; all positions if they are unknown.
 
-        They lie on the CPU, or on the device where they are many. ``None`` when nothing may be assumed.
+        The result is on the CPU, or on the device if it is large. ``None`` if nothing may be assumed.
         """
         known = self.of(mask)
         if known is not None:
             return known.nonzero()
-        # Everything: the largest that picking by an unknown mask can give.
+        # All positions: the largest result of selecting by an unknown mask.
         if self._assume is None:
             return None
         self._assume(ALL_PICKED)
-        # Positions of a large mask are many numbers themselves: they lie on the device, without values.
+        # The positions in a large mask are many numbers too: they stay on the device, without values.
         if mask.numel() > MOST_INTEGERS:
             return torch.empty((mask.numel(), mask.dim()), dtype=torch.int64, device=mask.device)
         return torch.ones(mask.shape, dtype=torch.bool).nonzero()
 
     def places(self, indices: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None] | None:
-        """``indices`` with the positions of what is true in place of masks; ``None`` when one of them is unknown."""
+        """``indices`` with masks replaced by the positions of their true elements; ``None`` if one is unknown."""
         found: list[torch.Tensor | None] = []
         for index in indices:
             if index is None or index.dtype not in (torch.bool, torch.uint8):
@@ -356,7 +355,7 @@ class KnownIntegers:
             positions = self.picked(index)
             if positions is None:
                 return None
-            # a mask of several dimensions stands for as many index tensors, one for each
+            # a mask with several dimensions stands for one index tensor per dimension
             found += [place.to(index.device) for place in positions.unbind(1)]
         return found
 
@@ -377,14 +376,13 @@ NUMBERS = (bool, int, float, complex)
 
 
 def number_as_tensor(value: Any, operand: torch.Tensor | None) -> torch.Tensor:
-    """The tensor that a plain number stands for, of a dtype that does not change that of a result.
+    """The tensor that a plain number stands for, with a dtype that does not change that of a result.
 
-    torch hands ``False`` of ``mask & False`` over as a number where the schema says tensor, and takes few operations'
-    numbers back.
+    torch passes ``False`` in ``mask & False`` as a number where the schema has a tensor, and few operations accept it.
 
     Args:
         value: the number.
-        operand: another argument of the operation; ``None`` where there is none.
+        operand: another argument of the operation; ``None`` if there is none.
     """
     dtype = None
     if operand is not None:
@@ -400,11 +398,11 @@ def _as_tensor(value: Any, name: str, plan: Any, operand: torch.Tensor | None) -
 
 
 class UnknownIntegerError(Exception):
-    """A tensor's numbers are not known."""
+    """The numbers of a tensor are unknown."""
 
 
 def tensors_among(values: Iterable[Any]) -> Iterator[torch.Tensor]:
-    """The tensors among the arguments or results of an operation, those in lists and tuples of them included."""
+    """The tensors among the arguments or results of an operation, including those in lists and tuples."""
     for value in values:
         if isinstance(value, torch.Tensor):
             yield value
@@ -413,5 +411,5 @@ def tensors_among(values: Iterable[Any]) -> Iterator[torch.Tensor]:
 
 
 def is_fractional(dtype: torch.dtype) -> bool:
-    """Whether numbers of ``dtype`` are neither integers nor truths."""
+    """Whether ``dtype`` is for neither integers nor truth values."""
     return dtype.is_floating_point or dtype.is_complex

@@ -1,8 +1,8 @@
-"""Following the code of a user: a function that is given a device, builds everything there and returns its step.
+"""Follows a user's code: a function that takes a device, builds everything on it and returns its step.
 
-What stands in for numbers that a dry run does not have may be shown and kept, but nothing is decided by it:
-``loss.item()`` is mostly printed, added up or put into a list, for which any number does. Code that goes on by it is
-refused, unless it only guards against what does not happen in a run as it should be.
+Placeholders for numbers that a dry run lacks may be displayed and kept, but must not decide anything: ``loss.item()``
+is mostly printed, summed or appended to a list, for which any number will do. Code that branches on one is refused,
+unless it only guards against what does not happen in a run that goes well.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ NOTHING_SAVED = "saving, which writes nothing now, takes no memory of the GPU"
 
 
 class Followed(NamedTuple):
-    """What a piece of code asks of the allocator, and what that rests on.
+    """The requests of the user's code to the allocator, and the assumptions behind them.
 
     Attributes:
-        trace: from its beginning to its end.
-        assumptions: sentences without a full stop, each after the line that it is about.
+        trace: from start to end.
+        assumptions: sentences without a full stop, each preceded by the line that it concerns.
     """
 
     trace: Trace
@@ -75,7 +75,7 @@ class Followed(NamedTuple):
 
 
 MOST_CODE_BYTES = 64 * 2**20
-"""Bytes of the largest file that is taken for Python code."""
+"""The largest file in bytes that is read as Python code."""
 
 NAME_IT = "Write package.module:function, looked for from the working directory, or folder/file.py:function."
 
@@ -83,16 +83,16 @@ NAME_IT = "Write package.module:function, looked for from the working directory,
 def load(name: str) -> Build:
     """The function that ``package.module:function`` or ``folder/file.py:function`` names.
 
-    A module is searched from the working directory as Python's -m does, a file's neighbours from its folder.
+    A module is searched from the working directory, as with Python's -m; a file's imports also from its folder.
 
     Raises:
-        CannotPredictError: one sentence, when it cannot be imported.
+        CannotPredictError: in one sentence, if it cannot be imported.
     """
     module, _, function = name.rpartition(":")
     file = None
     if module.endswith(".py"):
         file = Path(module)
-    if file is not None and file.exists():  # importing a FIFO would wait for ever
+    if file is not None and file.exists():  # importing a FIFO would hang
         if not file.is_file():
             raise CannotPredictError("callable", f"{name} cannot be loaded: {file} is no regular file.", NAME_IT)
         if file.stat().st_size > MOST_CODE_BYTES:
@@ -101,14 +101,14 @@ def load(name: str) -> Build:
     here = str(Path.cwd() if file is None else file.absolute().parent)
     if here not in sys.path:
         sys.path.insert(0, here)
-    # Importing is followed too: modules compile and make tensors as they are loaded.
+    # Importing is followed too: modules compile code and create tensors when loaded.
     left = LeftUncompiled()
     try:
         with several_gpus_refused(), compiling_nothing(left), HostTensors():
             found: Build = getattr(importlib.import_module(module) if file is None else _of_file(file), function)
     except CannotPredictError:
         raise
-    except (Exception, SystemExit, KeyboardInterrupt) as error:  # anyone's module may raise anything
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # a user's module may raise anything
         first = next(iter(str(error).splitlines()), "")
         raise CannotPredictError(
             "callable",
@@ -120,11 +120,11 @@ def load(name: str) -> Build:
 
 
 _uncompiled: dict[str, LeftUncompiled] = {}
-"""What was left uncompiled as a module was loaded, by its name: another time it is there already."""
+"""What was left uncompiled when a module was loaded, by its name: a second load would not run it again."""
 
 
 def _loadable(error: BaseException, module: str, file: Path | None) -> str:
-    """What to do about a function that cannot be loaded: write its name, get a library, or fix its file."""
+    """What to do if a function cannot be loaded: correct its name, install a library, or fix its file."""
     if isinstance(error, ModuleNotFoundError) and error.name and error.name not in _parents(module):
         return f"Install {error.name}, or name the Python that has it with --python."
     if file is not None:
@@ -137,14 +137,14 @@ def _loadable(error: BaseException, module: str, file: Path | None) -> str:
 
 
 def _parents(module: str) -> set[str]:
-    """A module's name and those of the packages that it is in."""
+    """The name of a module and those of its parent packages."""
     parts = module.split(".")
     return {".".join(parts[: count + 1]) for count in range(len(parts))}
 
 
 def _of_file(file: Path) -> ModuleType:
-    """The module that a file is, whatever else has its name; imported once."""
-    path, name = str(file.absolute()), f"_gpudash_followed_{file.stem}"  # a json.py is not to be everybody's json
+    """The module for a file, imported once, even if another module has its name."""
+    path, name = str(file.absolute()), f"_gpudash_followed_{file.stem}"  # a json.py must not replace the json module
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__file__", None) == path:
         return known
@@ -159,28 +159,28 @@ def _of_file(file: Path) -> ModuleType:
 def follow(
     build: Build, dry: DryRun, *, steps: int, architecture: Architecture = A100, device: torch.device | None = None
 ) -> Followed:
-    """Follow any code that builds a model and steps it.
+    """Follow any code that builds a model and runs its steps.
 
     Args:
-        build: is given the device (a ``torch.device``), builds everything on it and returns a function that takes one
+        build: takes the device (a ``torch.device``), builds everything on it and returns a function that runs one
             step: ``def build(device): model = Net().to(device); ...; return step``.
         dry: of this process.
-        steps: how many; two or more, since optimizers make their state in the first. A step that turns out to be a
-            whole training, as ``trainer.train`` is, is taken once.
+        steps: how many; two or more, since optimizers create their state in the first. A step that turns out to be a
+            whole training, as ``trainer.train`` is, runs once.
         architecture: of the GPU.
-        device: that is given; ``sim:0`` unless it answers for CUDA, see `answering_for_cuda`.
+        device: the one to pass; ``sim:0`` unless it stands in for CUDA, see `answering_for_cuda`.
 
     Raises:
-        CannotPredictError: when the code raises or exits, decides by numbers in tensors, or leaves the device.
-        ValueError: when ``steps`` is below 2.
+        CannotPredictError: the code raises or exits, depends on numbers in tensors, or does not use the device.
+        ValueError: ``steps`` is below 2.
     """
     if steps < 2:
-        # The first step makes the optimizer's state; what repeats is seen from the second on.
+        # The first step creates the optimizer's state; what repeats shows from the second on.
         raise ValueError(f"steps: a prediction follows at least 2 steps, not {steps}")
 
     @hands_on
     def run(tracker: Tracker) -> None:
-        torch.manual_seed(0)  # the same question has the same answer
+        torch.manual_seed(0)  # the same code gives the same answer
         dry.know_custom_operations()
         with HostTensors():
             step = build(torch.device(DEVICE, 0) if device is None else device)
@@ -190,7 +190,7 @@ def follow(
                 f"The function returned {'nothing' if step is None else type(step).__name__} in place of its step.",
                 "Let it return a function that takes one step, such as: def step(): ...; return step",
             )
-        # Again behind `build`: it may have imported what defines operations.
+        # Again after `build`, which may have imported code that defines operations.
         dry.know_custom_operations()
         with training, generating_to_the_end(assume):
             for number in range(1, steps + 1):
@@ -218,17 +218,17 @@ def follow(
 
 @contextmanager
 def several_gpus_refused() -> Iterator[None]:
-    """Tell code that wants ranks, or all GPUs of the machine, why it is not followed, before it waits for them."""
+    """Explain to code that waits for ranks, or uses all GPUs of the machine, why it is not followed."""
     groups: Any = getattr(distributed, "distributed_c10d", None)
     replaced: list[tuple[Any, str, Any]] = [(nn.DataParallel, "__init__", _refuse_data_parallel)]
-    # Wherever torch's own modules have the function under its name: `from ... import` copies it.
+    # In every module of torch that has the function under its name: `from ... import` copies it.
     for name, unless in (("init_process_group", _unless_alone), ("_get_default_group", _unless_ranks)):
         original = getattr(groups, name, None)
         made = None
         if original is not None:
             made = unless(original)
         torchs = [module for path, module in list(sys.modules.items()) if path.startswith("torch.")]
-        # Only those that still have the original: what a library has replaced is left to it.
+        # Only modules that still have the original: functions replaced by a library stay.
         replaced += [(one, name, made) for one in torchs if made and vars(one).get(name) is original]
     kept = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
     for owner, name, made in replaced:
@@ -246,7 +246,7 @@ def _unless_alone(original: Callable[..., Any]) -> Callable[..., Any]:
         ranks = kwargs.get("world_size", args[3] if len(args) > 3 else -1)
         if ranks in (-1, None):
             ranks = os.environ.get("WORLD_SIZE", "")
-        # A group of one process is what single-GPU code makes to please a library.
+        # Single-GPU code creates a group of one process to satisfy a library.
         if str(ranks) == "1":
             return original(*args, **kwargs)
         raise _ranks()
@@ -281,12 +281,12 @@ def _where() -> str:
 
 @contextmanager
 def checkpoints_without_numbers(kept: KeptCheckpoints | None = None) -> Iterator[None]:
-    """Let ``torch.load`` map a file's tensors where it may, instead of reading numbers that will not be used.
+    """Map a file's tensors in ``torch.load`` where possible, instead of reading numbers that will not be used.
 
-    ``torch.save`` writes nothing: there may be a file of that name, with the numbers of a real run.
+    ``torch.save`` writes nothing: a file of that name may exist with the numbers of a real run.
 
     Args:
-        kept: keeps what ``torch.save`` is given, for code that reads it again.
+        kept: stores what is passed to ``torch.save``, for code that loads it again.
     """
     module: Any = torch
     original, save = module.load, module.save
@@ -298,7 +298,7 @@ def checkpoints_without_numbers(kept: KeptCheckpoints | None = None) -> Iterator
         save_nothing()
 
     def save_nothing(*_args: Any, **_kwargs: Any) -> None:
-        if not any(said.endswith(NOTHING_SAVED) for said in _assumed):  # a library saves in many places
+        if not any(said.endswith(NOTHING_SAVED) for said in _assumed):  # a library may save in many places
             assume(NOTHING_SAVED)
 
     @hands_on
@@ -308,7 +308,7 @@ def checkpoints_without_numbers(kept: KeptCheckpoints | None = None) -> Iterator
             found = kept.find(file)
         if kept is not None and found is not None:
             return kept.loaded(found, kwargs.get("map_location", args[0] if args else None))
-        # Told how, or a stream: the code knows what it wants.
+        # mmap is given, or it is a stream: leave the call as the code wrote it.
         if "mmap" in kwargs or not isinstance(file, (str, os.PathLike)):
             return original(file, *args, **kwargs)
         try:
@@ -330,18 +330,18 @@ def checkpoints_without_numbers(kept: KeptCheckpoints | None = None) -> Iterator
 
 
 _WRITING = ("serialize_file", "_flatten_as_ptr")
-"""What ``safetensors.torch`` writes a file with, and lays its tensors out with first."""
+"""The functions with which ``safetensors.torch`` writes a file and, before that, lays out its tensors."""
 
 
 def _safetensors() -> Any:
-    """``safetensors.torch``, which libraries save models with; ``None`` where it is not installed."""
+    """``safetensors.torch``, which libraries use to save models; ``None`` if it is not installed."""
     if importlib.util.find_spec("safetensors") is None:
         return None
     return importlib.import_module("safetensors.torch")
 
 
 MOST_LISTED = 2**16
-"""Elements up to which a tensor is turned into a list of numbers that are not known."""
+"""Number of elements up to which a tensor becomes a list of unknown numbers."""
 
 FALLS = "each number that is compared with an earlier one of its kind is smaller, as a loss that falls"
 AS_ONE = "a tensor's number that is turned into a plain one is 1, whatever is decided by it"
@@ -351,7 +351,7 @@ GUESSED = "what is asked of a number that is not known is false, whatever is dec
 
 
 class Guesses:
-    """Whether code that decides by numbers that are not known goes on by a guess, which is noted, or is refused."""
+    """Whether code that branches on unknown numbers continues with a guess, which is noted, or is refused."""
 
     on = False
 
@@ -363,10 +363,10 @@ _assumed: list[str] = []
 
 
 class UnknownTruth:
-    """The outcome of a comparison with a number that is not known; of its own kind, since nothing can be a bool."""
+    """The result of a comparison with an unknown number; its own class, because bool cannot be subclassed."""
 
     def __bool__(self) -> bool:
-        """Refused, or guessed: a branch is taken by it."""
+        """Refuse or guess, because a branch depends on it."""
         if guesses.on:
             assume(GUESSED)
             return False
@@ -387,7 +387,7 @@ class UnknownTruth:
 
 
 class UnknownNumber(float):
-    """A number that was to be read out of a tensor. Shown, it is a 1."""
+    """A number that code read out of a tensor. It is displayed as 1."""
 
     _made: int
 
@@ -397,15 +397,15 @@ class UnknownNumber(float):
         return made
 
     def __bool__(self) -> bool:
-        """Refused, as every way of deciding by it, or guessed."""
-        # A truth of an unknown number: guessed where the user has agreed to guesses, refused elsewhere.
+        """Refuse or guess, as with every way of branching on it."""
+        # The truth value of an unknown number: guessed if the user allows guesses, otherwise refused.
         if guesses.on:
             assume(AS_ONE)
             return True
         raise DataDependentError(f"{DECIDES}.")
 
     def _refuse(self, *_other: Any) -> int:
-        # `"%d" % number` only shows it.
+        # `"%d" % number` only displays it.
         if fills_in_text(sys._getframe(1)):
             return 1
         if guesses.on:
@@ -429,7 +429,7 @@ class UnknownNumber(float):
     def __format__(self, wanted: str) -> str:
         try:
             return format(1.0, wanted)
-        except ValueError:  # as :d, for what the code knows to be whole
+        except ValueError:  # such as :d, if the code knows it is an integer
             return format(1, wanted)
 
     __hash__ = float.__hash__
@@ -453,16 +453,16 @@ class UnknownNumber(float):
         return self._compared(other, float.__ge__, False)
 
     def _compared(self, other: Any, compare: Callable[[float, Any], Any], smaller: bool | None) -> Any:
-        """The outcome for ordinary numbers, and for ones that fall; unknown where that does not tell it.
+        """The result for ordinary numbers, or for a falling series; unknown if neither decides it.
 
         Args:
-            smaller: the outcome if this number is the smaller one; ``None`` for those that ask for equality.
+            smaller: the result if this number is the smaller one; ``None`` for equality.
         """
-        # A number is equal to itself whatever it is, unless it is NaN.
+        # A number equals itself whatever it is, unless it is NaN.
         if other is self:
             assume(FINITE)
             return compare(1.0, 1.0)
-        # By the order in which they were read: a later loss is taken to be the smaller one.
+        # By the order in which they were read: a later loss is assumed to be smaller.
         if isinstance(other, UnknownNumber):
             assume(FALLS)
             if smaller is None:
@@ -475,10 +475,10 @@ class UnknownNumber(float):
 
 
 def assume(what: str, *, within_torch: bool = False) -> None:
-    """Note that the answer rests on ``what``, where the code asks for it.
+    """Note an assumption of the prediction, at the code that makes it necessary.
 
     Args:
-        within_torch: whether it is noted where torch asks for it, too.
+        within_torch: whether to note it also if torch is the caller.
     """
     where = place_of(sys._getframe(1), within_torch=within_torch)
     said = f"{where}: {what}"
@@ -487,13 +487,13 @@ def assume(what: str, *, within_torch: bool = False) -> None:
 
 
 def assumptions() -> tuple[str, ...]:
-    """What has been assumed since `standing_in` was entered, each with the line that asked."""
+    """The assumptions since `standing_in` was entered, each with the line that caused it."""
     return tuple(_assumed)
 
 
 @contextmanager
 def standing_in() -> Iterator[None]:
-    """Let tensors without numbers give unknown ones for as long as this is entered."""
+    """Make tensors without numbers return unknown ones while this is active."""
     _assumed.clear()
     tensor_type: Any = torch.Tensor
     replaced: list[tuple[Any, str, Any]] = [
@@ -503,7 +503,7 @@ def standing_in() -> Iterator[None]:
     ]
     own = [vars(owner).get(name) for owner, name, _made in replaced]
     for owner, name, made in replaced:
-        # Bound before and after: what was inherited is taken away again, not put back.
+        # Bound before and after: an inherited function is removed again, not restored.
         setattr(owner, name, made)
     try:
         yield
@@ -511,7 +511,7 @@ def standing_in() -> Iterator[None]:
         for (owner, name, _made), before in zip(replaced, own):
             if before is None:
                 # Setting the inherited function would shadow it on this class for good.
-                delattr(owner, name)  # it was inherited
+                delattr(owner, name)  # the original is inherited
             else:
                 setattr(owner, name, before)
 
@@ -521,7 +521,7 @@ _TAKING_NUMBERS: tuple[tuple[Any, str], ...] = (
     (torch, "as_tensor"),
     (torch.Tensor, "__setitem__"),
 )
-"""What makes plain numbers of those that it is given."""
+"""Functions that convert their argument to a plain number."""
 
 
 def _into_a_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -547,8 +547,8 @@ def _of_a_finite(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def lacks(tensor: torch.Tensor) -> bool:
-    """Whether the numbers of ``tensor`` are not known; of one that stands for a batch within ``torch.vmap``, torch says
-    itself that they cannot be had."""
+    """Whether the numbers of ``tensor`` are unknown. For one that stands for a batch within ``torch.vmap``, torch
+    itself raises an error."""
     if torch._C._functorch.is_batchedtensor(tensor):
         return False
     tensor = unwrapped(tensor)
@@ -572,7 +572,7 @@ def _unless_known(original: Callable[..., Any], unknown: Callable[..., Any]) -> 
 
 @hands_on
 def _item(self: torch.Tensor, original: Callable[..., Any]) -> Any:
-    # GradScaler and L-BFGS get the number that lets them go on.
+    # GradScaler and L-BFGS get the number with which they continue.
     answer = missing_numbers.for_known_code()
     if self.numel() != 1 or self.is_complex() or answer is not None:
         if answer is None:
@@ -589,7 +589,7 @@ def _item(self: torch.Tensor, original: Callable[..., Any]) -> Any:
 def _truth(self: torch.Tensor, original: Callable[..., Any]) -> bool:
     if missing_numbers.answer_to(self) is not None:
         return _ordinary(self)
-    # A single truth is decided by; of several torch itself says that this is ambiguous.
+    # A single truth value decides a branch; for several, torch itself raises that this is ambiguous.
     if self.numel() == 1:
         if guesses.on:
             assume(GUESSED)
@@ -599,7 +599,7 @@ def _truth(self: torch.Tensor, original: Callable[..., Any]) -> bool:
 
 
 def _ordinary(truth: torch.Tensor) -> bool:
-    """What a truth with an ordinary outcome is; that it is taken for granted is noted."""
+    """The expected value of a truth tensor; notes that it was assumed."""
     answer = missing_numbers.answer_to(truth)
     assert answer is not None
     assume(answer.because, within_torch=answer.because == SEARCHES)
@@ -645,7 +645,7 @@ def _listed(self: torch.Tensor, _original: Callable[..., Any]) -> Any:
 
 @hands_on
 def _array(self: torch.Tensor, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """An array of zeros, where torch gives one at all: not of a tensor on the device, or of one that learns."""
+    """An array of zeros, if torch returns one at all: not for a tensor on the device or one that requires grad."""
     if device_of(self).type == DEVICE or self.requires_grad or self.is_conj():
         return original(self, *args, **kwargs)
     example = original(torch.zeros(1, dtype=self.dtype), *args, **kwargs)
@@ -656,7 +656,7 @@ def _array(self: torch.Tensor, original: Callable[..., Any], *args: Any, **kwarg
 
 
 def _note_wait() -> None:
-    """The host asks the device for a number, and waits for it."""
+    """Record that the host waits for a number from the device."""
     backend = registered()
     if backend is not None:
         backend.engine.note_wait()

@@ -1,20 +1,21 @@
 """The process that follows a user's code, in the user's own Python: ``python .../own_code_process.py``.
 
-That Python needs torch and nothing else; this file is read before anything is known of it. It reads one JSON object a
-line from its standard input and answers with one on its standard output:
+That Python needs only torch; this file is read before anything is known about it. It reads one JSON object per line
+from its standard input and answers each with one on its standard output:
 
-* first, unasked: ``{"ready": true, "torch": "2.13.0"}``, or ``{"ready": false, "problem": sentence}`` and it ends;
-* asked ``{"callable", "steps", "architecture"}``: ``{"trace", "assumptions"}``, the trace as `Trace.to_json` gives it,
-  or ``{"error": {"kind", "message", "remedy"}}``; with ``{"as_cuda": {"product", "total_bytes"}}`` the device is what
-  the code calls cuda, a GPU of that name and memory;
-* asked ``{"model", "architecture"}``, a model by its config as `gpudash.specs.model.ModelSpec.options` has it:
-  the same, with ``model``, what is known of it.
+* first, without a request: ``{"ready": true, "torch": "2.13.0"}``, or ``{"ready": false, "problem": sentence}`` and it
+ends;
+* for ``{"callable", "steps", "architecture"}``: ``{"trace", "assumptions"}``, the trace in the form of
+  `Trace.to_json`, or ``{"error": {"kind", "message", "remedy"}}``; with ``{"as_cuda": {"product", "total_bytes"}}``
+  the code calls the device cuda and sees a GPU with that name and memory;
+* for ``{"model", "architecture"}``, a model by its config as in `gpudash.specs.model.ModelSpec.options`: the same,
+  with ``model``, what is known about it.
 
-It ends with its standard input, also in the midst of a request.
+It ends when its standard input closes, even during a request.
 """
 
 # mypy: ignore-errors
-# an old Python is to get as far as its refusal
+# even an old Python must get as far as its error message
 
 import gc
 import json
@@ -29,13 +30,13 @@ OLDEST_TORCH = (2, 9)
 
 
 def main():
-    """Answer until the standard input ends; returns only when nothing can be followed here."""
-    # Duplicated first: from here on descriptor 1 is the code's, and answers have one that it does not know.
+    """Answer until the standard input ends; returns only if nothing can be followed here."""
+    # Duplicated first: from here on descriptor 1 belongs to the code, and answers use one it does not know.
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what any code prints goes to the standard error
+    os.dup2(2, 1)  # output of any code goes to the standard error
     requests = os.fdopen(os.dup(0))
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # code that asks for input gets an end of file, not the next request
-    gc.disable()  # what is loaded stays: looking for garbage in it again and again takes a sixth of all that time
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # code that reads input gets an end of file, not the next request
+    gc.disable()  # loaded modules stay: repeated garbage collections would take a sixth of the time
     problem = _prepare()
     if problem is not None:
         _report(answers, {"ready": False, "problem": problem})
@@ -51,7 +52,7 @@ def main():
         from gpudash.simulator.dry_run.dry_run import DryRun
 
         dry = DryRun()
-    except Exception as error:  # whatever is new in a newer torch
+    except Exception as error:  # a newer torch may fail in any way
         logging.getLogger("gpudash").exception("no dry run can be made")
         _report(answers, {"ready": False, "problem": "No prediction can be made: {}.".format(str(error).rstrip("."))})
         return 1
@@ -65,17 +66,17 @@ def main():
 
 
 def _prepare():
-    """Make gpudash and torch importable; why that is not possible, or ``None``."""
+    """Make gpudash and torch importable; returns why that fails, or ``None``."""
     if sys.version_info < OLDEST:
         found, least = (".".join(map(str, version[:2])) for version in (sys.version_info, OLDEST))
         return f"{sys.executable} is Python {found}; {least} or newer is needed."
     from importlib.util import find_spec, module_from_spec, spec_from_file_location
 
     here = os.path.dirname(os.path.abspath(__file__))
-    # Python puts the script's folder in front: its neighbours would hide modules of that name.
+    # Python puts the script's folder first: its files would hide modules with their names.
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
     folder = os.path.dirname(os.path.dirname(here))
-    # of this installation, whatever that Python has, and without the libraries that are installed beside it
+    # from this installation, whatever that Python has, and without the libraries installed beside it
     spec = spec_from_file_location("gpudash", folder + "/__init__.py", submodule_search_locations=[folder])
     package = sys.modules["gpudash"] = module_from_spec(spec)
     spec.loader.exec_module(package)
@@ -96,7 +97,7 @@ def _read(requests, lines):
     for line in requests:
         if line.strip():
             lines.put(line)
-    # The standard input has ended: the asking process is gone, even amid an answer.
+    # The standard input has ended: the requesting process is gone, even if an answer is pending.
     os._exit(0)
 
 

@@ -1,14 +1,14 @@
-"""One rank of several in a dry run: torch's own DDP, FSDP2 and FSDP1, under a process group without peers.
+"""One of several ranks in a dry run: torch's own DDP, FSDP2 and FSDP1, with a process group that has no peers.
 
-What the ranks take beside a run on one device - gradient buckets, shards, gathers - is thereby what torch itself asks
-of the allocator, and not a formula about it.
+So what ranks need beyond a run on one device - gradient buckets, shards, gathers - is what torch itself requests from
+the allocator, not a formula for it.
 
-DDP's reducer, written in C++, makes its buckets as in a real run: at construction with a first one of 1 MiB, and again
-after the first step in the order in which gradients came (torch/csrc/distributed/c10d/reducer.cpp).
+DDP's C++ reducer creates its buckets as in a real run: at construction with a first one of 1 MiB, and again after the
+first step, in the order in which gradients arrived (torch/csrc/distributed/c10d/reducer.cpp).
 
-FSDP2's own code makes the shards, gathers a group of parameters before its forward and backward pass, frees them
-behind it, and scatters the gradients; all that is missing on the simulated device are storages that let go of their
-bytes and take them again, which is how FSDP2 frees and gathers parameters. FSDP1 does the same with flat parameters.
+FSDP2's own code creates the shards, gathers a group of parameters before its forward and backward pass, frees them
+afterwards, and scatters the gradients. The simulated device only lacks storages that free their bytes and allocate
+them again, which is how FSDP2 frees and gathers parameters. FSDP1 does the same with flat parameters.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from gpudash.simulator.device.naming import DEVICE
 from gpudash.simulator.operations.operations import Engine
 
 BACKEND = "gpudash_dry"
-"""Name of the process group's backend: torch's fake one, which knows no device that Python registers."""
+"""Name of the process group's backend: torch's fake one, which does not know devices registered from Python."""
 
 
 class NoRanksError(Exception):
-    """This torch has no ranks that could be followed; one sentence."""
+    """This torch has no ranks that can be followed; one sentence."""
 
 
 @contextmanager
 def first_rank_of(count: int) -> Iterator[None]:
-    """This process as the first of ``count`` ranks; its collectives leave their outputs as they are.
+    """Run this process as the first of ``count`` ranks; collectives leave their outputs unchanged.
 
-    The first rank has the largest shards: ``torch.chunk`` gives what does not divide to the first ones.
+    The first rank has the largest shards: ``torch.chunk`` gives the remainder to the first ones.
 
     Raises:
-        NoRanksError: when this torch has no ranks, or none that can do without their peers.
+        NoRanksError: this torch has no ranks, or none that work without their peers.
     """
     import torch.distributed as distributed
 
-    # Asked first: importing what follows fails in a build without it.
+    # Checked first: the imports below fail in a build without it.
     if not distributed.is_available():
         raise NoRanksError("This PyTorch was built without torch.distributed, so it has no ranks.")
     try:
@@ -56,11 +56,11 @@ def first_rank_of(count: int) -> Iterator[None]:
     except (ImportError, AttributeError):
         raise NoRanksError(f"PyTorch {torch.__version__} has no ranks that can be followed without peers.") from None
     register_backend()
-    hook = sys.excepthook  # torch puts "[rank0]" before every line from here on
+    hook = sys.excepthook  # torch prefixes every line with "[rank0]" from here on
     distributed.init_process_group(BACKEND, store=store, rank=0, world_size=count)
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="FSDP2-wrapped module")  # of models that return views
+            warnings.filterwarnings("ignore", message="FSDP2-wrapped module")  # raised for models that return views
             yield
     finally:
         distributed.destroy_process_group()
@@ -68,7 +68,7 @@ def first_rank_of(count: int) -> Iterator[None]:
 
 
 def register_backend() -> None:
-    """Let torch know the backend `BACKEND`."""
+    """Register the backend `BACKEND` with torch."""
     import torch.distributed as distributed
 
     if BACKEND not in distributed.Backend.backend_list:
@@ -88,14 +88,14 @@ COLLECTIVES = {
     "reduce_scatter_tensor": 2,
     "reduce_scatter_single": 2,
 }
-"""Collectives by which gradients and shards are exchanged → how many of them move as much as an all-reduce does, which
-is a scatter and a gather."""
+"""Collectives that exchange gradients and shards → how many of them transfer as much as an all-reduce, which is a
+scatter and a gather."""
 
 
 def note_exchanges(engine: Engine) -> None:
-    """Let the engine note what ranks exchange of the simulated device's tensors; once in a process.
+    """Make the engine record the tensors of the simulated device that ranks exchange; once per process.
 
-    DistributedDataParallel's own all-reduce comes by `bucket_reduced`.
+    DistributedDataParallel's own all-reduce goes through `bucket_reduced`.
     """
     ranks: Any = torch.distributed
     for name, parts in COLLECTIVES.items():
@@ -112,7 +112,7 @@ def _noting(engine: Engine, original: Any, parts: int) -> Any:
     def collective(*args: Any, **kwargs: Any) -> Any:
         given = [one for one in (*args, *kwargs.values()) if isinstance(one, torch.Tensor)]
         sizes = [one.numel() * one.element_size() for one in given if one.device.type == DEVICE]
-        # of the whole and a rank's part, the whole
+        # of the whole and a rank's part, count the whole
         engine.note_exchange(max(sizes, default=0) // parts)
         return original(*args, **kwargs)
 
@@ -124,7 +124,7 @@ _emulated = False
 
 
 def emulate_storages(engine: Engine) -> None:
-    """Let FSDP2 free and take the bytes of parameters on the simulated device; once in a process."""
+    """Let FSDP2 free and allocate the bytes of parameters on the simulated device; once per process."""
     global _emulated
     note_exchanges(engine)
     if _emulated:
@@ -156,14 +156,14 @@ def emulate_storages(engine: Engine) -> None:
     make = _fsdp_param.FSDPParam.init_all_gather_outputs
     replaced = [
         (module, name, _in_place_of(getattr(module, name), instead))
-        # `alloc_storage` is imported by name in both modules, and so replaced in both.
+        # Both modules import `alloc_storage` by name, so it is replaced in both.
         for module, name, instead in (
             (_fsdp_param, "alloc_storage", take),
             (_fsdp_param_group, "alloc_storage", take),
             (_fsdp_param, "free_storage", free),
         )
     ]
-    for module, name, function in replaced:  # all of them, or none where this torch lacks one
+    for module, name, function in replaced:  # all of them, or none if this torch lacks one
         setattr(module, name, function)
     _emulated = True
     _fsdp_param.FSDPParam.init_all_gather_outputs = gathered  # type: ignore[method-assign]  # as emulated
@@ -173,7 +173,7 @@ _flat_emulated = False
 
 
 def emulate_flat_storages(engine: Engine) -> None:
-    """Let FSDP1 free and take the bytes of flat parameters on the simulated device; once in a process.
+    """Let FSDP1 free and allocate the bytes of flat parameters on the simulated device; once per process.
 
     Raises:
         AttributeError, ImportError: this torch has no FSDP1 with these functions.
@@ -206,13 +206,13 @@ def emulate_flat_storages(engine: Engine) -> None:
             free(tensor)
 
     def has(tensor: torch.Tensor, count: int) -> bool:
-        # A storage that was let go of keeps its size in name.
+        # A released storage still reports its size.
         if storages.has_released(tensor.untyped_storage()):
             return count == 0
         return bool(has_size(tensor, count))
 
     def resized(self: Any, size: int) -> Any:
-        # `FlatParamHandle.shard` lets go of the whole before it keeps its shard.
+        # `FlatParamHandle.shard` frees the whole before it allocates its shard.
         storage = self._untyped_storage
         if storage.device.type != DEVICE or size:
             return resize(self, size)
@@ -240,11 +240,11 @@ VERIFY = "_verify_param_shape_across_processes"
 
 
 def replicated(model: nn.Module, engine: Engine) -> nn.Module:
-    """``model`` in DistributedDataParallel with torch's defaults; what it broadcasts at its start included."""
+    """``model`` in DistributedDataParallel with torch's defaults, including its initial broadcasts."""
     from torch.nn.parallel import distributed
 
     class Replica(distributed.DistributedDataParallel):
-        """The first rank's: it broadcasts how the buckets are rebuilt, and reads that again from its device."""
+        """The first rank's replica: it broadcasts how the buckets are rebuilt, and reads that back from its device."""
 
         def _pre_forward(self, *inputs: Any, **kwargs: Any) -> Any:
             engine.echoes = True
@@ -253,8 +253,8 @@ def replicated(model: nn.Module, engine: Engine) -> nn.Module:
             finally:
                 engine.echoes = False
 
-    # Shapes are compared across the ranks by numbers, which a dry run has not; the comparison takes some bytes.
-    # Replaced for the construction alone.
+    # DDP compares shapes across the ranks by numbers, which a dry run lacks; the comparison takes some bytes. Replaced
+    # during construction only.
     verify = getattr(distributed, VERIFY)
     setattr(distributed, VERIFY, lambda *_args, **_kwargs: None)
     try:
@@ -268,9 +268,9 @@ def replicated(model: nn.Module, engine: Engine) -> nn.Module:
 
 
 def bucket_reduced(engine: Engine, bucket: Any) -> torch.futures.Future[torch.Tensor]:
-    """What the reducer's own all-reduce does to memory: nothing, since it works in the bucket.
+    """Replace the reducer's all-reduce, which allocates nothing because it works in the bucket.
 
-    The process group of a dry run returns no result, which the reducer would miss.
+    The process group of a dry run returns no result, but the reducer needs one.
     """
     buffer: torch.Tensor = bucket.buffer()
     engine.note_exchange(buffer.numel() * buffer.element_size())

@@ -1,4 +1,4 @@
-"""Why there is no prediction of a piece of code, in words, and which line of it is the reason."""
+"""Why there is no prediction for a piece of code, as text, and which line is the reason."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from gpudash.simulator.refusal import CannotPredictError
 
 DECIDING = tuple(str(Path(TORCH) / folder) for folder in ("optim", "nn", "distributions"))
 CALLING = str(Path(TORCH) / "_ops.py")
-"""Where code that names an operation in ``torch.ops`` calls it through."""
+"""The file through which code calls an operation of ``torch.ops``."""
 
 Line = tuple[str, int]
-"""File and number, from 1."""
+"""File and line number, from 1."""
 
 logger = logging.getLogger(__name__)
 
 
 def place(error: BaseException) -> str:
-    """``train.py:12``, of the innermost line that is the user's own, or else a library's; "" where there is none.
+    """``train.py:12``: the innermost line of the user's own code, otherwise of a library; "" if there is none.
 
-    The file is written as seen from the working directory.
+    The file is relative to the working directory.
     """
     if isinstance(error, SyntaxError) and error.filename:
         return shown_line((error.filename, error.lineno or 0))
-    # The user's own line if there is one: a library's would not say what to change.
+    # The user's own line if there is one: a library's would not show what to change.
     lines = _followed(_lines(error))
     if lines:
         return shown_line((_own(lines) or lines)[-1])
@@ -52,9 +52,9 @@ def place(error: BaseException) -> str:
 
 
 def library_place(error: BaseException) -> str:
-    """``transformers/masking_utils.py:344``, when the innermost line is a library's and another is the user's own.
+    """``transformers/masking_utils.py:344``: the innermost line if it is in a library and another one is the user's.
 
-    Of torch's own files those are meant that decide for themselves, as an optimizer that searches along a line.
+    Of torch's own files, only those count that branch on numbers, such as an optimizer with a line search.
     """
     lines = [line for line in _lines(error) if not line[0].startswith((PACKAGE, "<"))]
     if not lines or not _own(lines) or _own(lines[-1:]):
@@ -66,11 +66,11 @@ def library_place(error: BaseException) -> str:
 
 
 def place_of(frame: FrameType | None, *, within_torch: bool = False) -> str:
-    """As `place`, of code that is running, and where in a library that asks; "" when it is torch that asks.
+    """Like `place`, for running code, and the place in a library that is the caller; "" if torch is the caller.
 
     Args:
-        frame: the innermost that is running.
-        within_torch: whether torch may ask.
+        frame: the innermost running frame.
+        within_torch: whether torch may be the caller.
     """
     lines = [(found.filename, found.lineno or 0) for found in traceback.extract_stack(frame)]
     outside = [line for line in lines if not line[0].startswith((PACKAGE, CALLING, "<"))]
@@ -86,9 +86,9 @@ def place_of(frame: FrameType | None, *, within_torch: bool = False) -> str:
 
 
 def _lines(error: BaseException) -> list[Line]:
-    """The lines the error went through, outermost first; further in, those of the error it was made from."""
+    """The lines of the error's traceback, outermost first, followed by those of its cause."""
     if error.__cause__ is None:
-        # The cause is where it began: its lines are further in.
+        # The cause comes first in time: its lines are further in.
         inner = []
     else:
         inner = _lines(error.__cause__)
@@ -108,7 +108,7 @@ def _own(lines: Sequence[Line]) -> list[Line]:
 
 
 def shown_line(line: Line) -> str:
-    """A line as people read it: a library's within its package, others as seen from the working directory."""
+    """A line as people read it: a library's relative to its package, others relative to the working directory."""
     path, here = Path(line[0]), Path.cwd()
     for folder in LIBRARIES:
         if folder in path.parts:
@@ -117,7 +117,7 @@ def shown_line(line: Line) -> str:
 
 
 WRONG_ANYWHERE = (ImportError, NameError, SyntaxError)
-"""Errors that do not depend on a tensor or a device."""
+"""Errors that do not depend on tensors or devices."""
 
 FIX = "Fix that first; it happens without a GPU too."
 FIX_OR_WATCH = "Fix that first; if a real run does not raise it, watch that instead."
@@ -131,18 +131,18 @@ OF_GPUDASH = "gpudash cannot predict the code{where}: {said}."
 WATCH_INSTEAD = f"This is no fault of the code; leave that part out, or {WATCH}."
 
 _DEVICE_REFUSED = re.compile(rf"\b{DEVICE}\b(?!.*same device)|[Pp]rivate[Uu]se(1|[Oo]ne)")
-"""What torch or a library says where it knows no device but the real ones."""
+"""torch's or a library's error if it knows real devices only."""
 
 
 @contextmanager
 def explaining_errors() -> Iterator[None]:
-    """Turn whatever followed code raises into a `CannotPredictError`."""
+    """Turn any exception of followed code into a `CannotPredictError`."""
     try:
         yield
     except CannotPredictError:
         raise
     except DataDependentError as error:
-        # Two places: where the user's code is, and where the library decides.
+        # Two places: the user's line, and the library's line that needs the numbers.
         own, library = place(error), library_place(error)
         where = ""
         if own:
@@ -161,9 +161,9 @@ def explaining_errors() -> Iterator[None]:
         raise CannotPredictError(
             "left_the_device", str(error), "Build the model and the tensors on the device that is given."
         ) from error
-    except (Exception, SystemExit, KeyboardInterrupt) as error:  # any code may raise anything
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # user code may raise anything
         own, said = place(error), first_line(error)
-        # Before the code is blamed: what the simulator cannot do is said of gpudash.
+        # Before blaming the code: what the simulator cannot do is reported as gpudash's.
         cannot = _reason_of_gpudash(error)
         if cannot:
             logger.error("No prediction: %s", cannot, exc_info=error)
@@ -183,7 +183,7 @@ def explaining_errors() -> Iterator[None]:
 
 
 def _reason_of_gpudash(error: BaseException) -> str:
-    """Why the simulator cannot do what the code asks, where it is that and not the code; "" otherwise."""
+    """Why the simulator cannot do what the code requests, if that is the cause; otherwise ""."""
     if isinstance(error, UnsupportedError):
         return first_line(error)
     if isinstance(error, SimulatorError):
@@ -196,6 +196,6 @@ def _reason_of_gpudash(error: BaseException) -> str:
 
 
 def _raised_by_simulator(error: BaseException) -> bool:
-    """Whether the simulator itself has raised it, as it does of devices that differ."""
+    """Whether the simulator itself raised it, as for tensors on different devices."""
     lines = _lines(error)
     return bool(lines) and lines[-1][0].startswith(PACKAGE)

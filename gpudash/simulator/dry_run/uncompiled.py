@@ -1,4 +1,4 @@
-"""Leaving code uncompiled in a dry run: a compiler would trace the simulator itself, and its kernels need a GPU."""
+"""Leaves code uncompiled in a dry run: a compiler would trace the simulator itself, and its kernels need a GPU."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ INDUCTOR = (
     f"{UNCOMPILED}; Inductor mostly needs less, since it fuses operations and reuses buffers, but it chooses itself "
     "what is kept for the backward pass"
 )
-"""What torch's compiler is known to change: fused operations make no results in between, buffers that are dead are
-reused, and the min-cut partitioner (torch/_functorch/partitioners.py) decides what is saved and what computed again."""
+"""Known effects of torch's compiler: fused operations have no intermediate results, dead buffers are reused, and the
+min-cut partitioner (torch/_functorch/partitioners.py) decides what is saved and what is recomputed."""
 
 CUDA_GRAPHS = f"{INDUCTOR}, and CUDA graphs keep their memory in pools of their own"
 
@@ -32,19 +32,19 @@ GRAPH_OPTION = "triton.cudagraphs"
 COMPILER = "torch._dynamo.eval_frame"
 
 WRAPPERS = ("_TorchCompileInductorWrapper", "_TorchCompileAOTInductorWrapper", "_TorchCompileWrapper")
-"""What ``torch.compile`` makes of a backend's name before it imports the compiler."""
+"""The objects that ``torch.compile`` creates for a backend's name before it imports the compiler."""
 
 MOST_PLACES = 3
-"""Lines that are named of those that compile; libraries have dozens."""
+"""The most lines listed of those that compile; libraries have dozens."""
 
 Note = Callable[[str], None]
 
 
 class LeftUncompiled:
-    """What was left uncompiled.
+    """Records what was left uncompiled.
 
     Args:
-        known: what is known of it already.
+        known: what is already known.
     """
 
     def __init__(self, known: LeftUncompiled | None = None) -> None:
@@ -53,14 +53,14 @@ class LeftUncompiled:
             self._places = {what: list(places) for what, places in known._places.items()}
 
     def note(self, what: str) -> None:
-        """Note a sentence about the line that is running; torch may ask on its behalf, as ``Module.compile`` does."""
+        """Note a sentence about the running line; torch may be the caller on its behalf, as in ``Module.compile``."""
         where = place_of(sys._getframe(1), within_torch=True)
         places = self._places.setdefault(what, [])
         if where and where not in places:
             places.append(where)
 
     def assumptions(self) -> Iterator[str]:
-        """Sentences without a full stop, each after the lines that it is about."""
+        """Sentences without a full stop, each preceded by the lines that it concerns."""
         for what, places in self._places.items():
             more = len(places) - MOST_PLACES
             named = [*places[:MOST_PLACES], *([f"{more} more"] if more > 0 else [])]
@@ -70,11 +70,11 @@ class LeftUncompiled:
 
 @contextmanager
 def compiling_nothing(left: LeftUncompiled) -> Iterator[None]:
-    """Let ``torch.compile`` give back what it is given, what was compiled before run as it was written, and no trace of
-    ``torch.jit`` be compared with what it was made of.
+    """Make ``torch.compile`` return its argument, run earlier compiled code as it was written, and skip the comparison
+    of traces of ``torch.jit`` with their originals.
 
     Args:
-        left: where that is noted.
+        left: records what was left uncompiled.
     """
     note = left.note
     with ExitStack() as stack:
@@ -86,8 +86,8 @@ def compiling_nothing(left: LeftUncompiled) -> Iterator[None]:
                 stack.callback(setattr, owner, name, original)
 
         def run_as_written() -> None:
-            """Of what was compiled before, or is by a ``torch.compile`` that was imported before."""
-            # The stance of the compiler, where it is imported already; later imports come by the wrappers.
+            """Disable compilation of code compiled earlier, or by a ``torch.compile`` that was imported earlier."""
+            # Sets the stance of the compiler if it is imported already; later imports go through the wrappers.
             compiler = sys.modules.get(COMPILER)
             if compiler is not None and compiler not in left_out:
                 left_out.append(compiler)
@@ -99,14 +99,14 @@ def compiling_nothing(left: LeftUncompiled) -> Iterator[None]:
         for name in WRAPPERS:
             replace(getattr(torch, name, None), "__init__", lambda make: _after_importing(make, run_as_written))
         run_as_written()
-        # what a trace computes is compared with what the code does, and takes no more than tracing it did: without
-        # numbers they differ, and torch/jit/_trace.py then prints constants that are not there
+        # torch compares the results of a trace with those of the code, which needs no more memory than tracing:
+        # without numbers they differ, and torch/jit/_trace.py then prints constants that do not exist
         replace(torch.jit._trace, "_check_trace", lambda _original: _found_equal)
         yield
 
 
 def _found_equal(*_args: Any, **_kwargs: Any) -> None:
-    """In place of the comparison of a trace with what it was made of."""
+    """Replaces the comparison of a trace with its original."""
 
 
 def _leaving_uncompiled(note: Note) -> Callable[..., Any]:
@@ -121,7 +121,7 @@ def _leaving_uncompiled(note: Note) -> Callable[..., Any]:
 
 
 def _changes(options: dict[str, Any]) -> str:
-    """What is known of the compiler that is asked for."""
+    """The known effects of the requested compiler."""
     if options.get("backend") not in (None, "inductor"):
         return UNCOMPILED
     chosen = options.get("options")
@@ -133,7 +133,7 @@ def _changes(options: dict[str, Any]) -> str:
 
 def _after_importing(make: Callable[..., None], then: Callable[[], None]) -> Callable[..., None]:
     def made(*args: Any, **kwargs: Any) -> None:
-        importlib.import_module(COMPILER)  # costs seconds, which only code that compiles should spend
+        importlib.import_module(COMPILER)  # takes seconds, which only code that compiles should pay for
         then()
         make(*args, **kwargs)
 

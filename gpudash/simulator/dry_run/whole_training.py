@@ -1,4 +1,4 @@
-"""Steps that are whole trainings, as ``trainer.train()`` of a library is: calling them again would train again."""
+"""Steps that are whole trainings, such as ``trainer.train()`` of a library: calling them again would train again."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from gpudash.simulator.faults import hands_on
 
 
 class WholeTraining:
-    """Counts the steps of optimizers while it is entered.
+    """Counts optimizer steps while it is active.
 
-    A training makes its optimizer and steps it several times. Code that is one step has made its own before, even where
-    it makes others for steps within, as meta-learning does.
+    A training creates its optimizer and steps it several times. Code for a single step has created its own before,
+    even if it creates others for inner steps, as in meta-learning.
     """
 
     def __init__(self) -> None:
@@ -28,9 +28,9 @@ class WholeTraining:
 
     @property
     def steps(self) -> int:
-        """How many steps were taken in a call that was a whole training; 0 when it was not."""
+        """How many steps were taken in a call that was a whole training; 0 if it was not."""
         most = max(self._steps.values(), default=0)
-        # An optimizer from before was stepped: the call is one step of a training of the user's own.
+        # An existing optimizer was stepped: the call is one step of the user's own training.
         if self._is_a_step or most < 2:
             return 0
         return most
@@ -48,7 +48,7 @@ class WholeTraining:
             kind.__init__ = make
 
         kind.__init__ = made
-        # torch's own hook, which is called behind every optimizer's step.
+        # torch's own hook, called after every optimizer step.
         self._end = [put_back, optimizer_hooks.register_optimizer_step_post_hook(self._stepped).remove]
         return self
 

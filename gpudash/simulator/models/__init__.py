@@ -1,1 +1,1 @@
-"""Models by their config, run by their libraries' own code: in the user's Python, with torch and those libraries."""
+"""Models built from their config, run by their libraries' own code in the user's Python, which has torch and those."""

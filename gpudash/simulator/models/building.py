@@ -1,7 +1,7 @@
-"""A model of transformers or diffusers built from its config on a device, without a number ever being drawn.
+"""Builds a model of transformers or diffusers from its config on a device, without initialising any numbers.
 
-The modules are made on torch's device ``meta`` by their own code, and each parameter and buffer then gets its memory in
-the order and the type that loading the weights would give it; shared ones once.
+The libraries' own code creates the modules on torch's device ``meta``. Each parameter and buffer then gets its memory
+in the order and with the dtype that loading the weights would use; shared ones get it once.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from gpudash.system.garbage import without_collection
 GET_MODELS = "Install it there: pip install 'gpudash[models]', or name a Python that has it with --python."
 
 HEADS = ("CAUSAL_LM", "SEQ_TO_SEQ_CAUSAL_LM", "MASKED_LM", "SPEECH_SEQ_2_SEQ", "IMAGE_CLASSIFICATION")
-"""What is put on a model whose config names no class, in this order."""
+"""The heads for a model whose config names no class, in order of preference."""
 
 QUIET = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "DO_NOT_TRACK": "1"}
-"""Variables set before the libraries are imported: nothing is fetched and nothing reported."""
+"""Variables set before the libraries are imported: nothing is downloaded or reported."""
 
 TRUST = "Read that code, then allow it with --trust-remote-code."
 
@@ -45,20 +45,20 @@ def build(
     draws: bool = False,
     places: bool = True,
 ) -> nn.Module:
-    """The model of a config on ``device``, in evaluation mode as its library gives it.
+    """Build the model of a config on ``device``, in evaluation mode as its library returns it.
 
     Args:
         config: of the model.
-        device: where its parameters are to lie.
-        options: ``precision``, ``attention``, ``quantisation`` and ``trust_remote_code`` as of
+        device: the device for its parameters.
+        options: ``precision``, ``attention``, ``quantisation`` and ``trust_remote_code`` as in
             `gpudash.specs.model.ModelSpec.options`.
-        draws: whether its weights are drawn, as for a run of it with numbers.
-        places: whether it gets its memory; otherwise it stays on torch's device ``meta``.
+        draws: whether to initialise its weights, for a run with numbers.
+        places: whether to allocate its memory; otherwise it stays on torch's device ``meta``.
 
     Raises:
-        CannotPredictError: one sentence, when there is no such model, no library, or its own code refuses.
+        CannotPredictError: in one sentence, if there is no such model, the library is missing, or its own code fails.
     """
-    # Thousands of modules are loaded and made, and stay: each search for garbage meanwhile is in vain.
+    # Thousands of modules are loaded and created, and stay: garbage collections would find nothing.
     with without_collection():
         return _built(config, device, options, draws=draws, places=places)
 
@@ -70,7 +70,7 @@ def _built(
     dtype = weights_dtype(config, str(options["precision"]))
     how = quantisation_of(config, dtype, options)
     if how is not None and options.get("parallel") == "fsdp1":
-        # As `bnb_4bit_quant_storage` is set for it: a flat parameter has one type, and that of floating-point numbers.
+        # Like setting `bnb_4bit_quant_storage`: a flat parameter has a single floating-point dtype.
         how = replace(how, storage=str(dtype).removeprefix("torch."))
     if draws and how is not None:
         raise refused("A model with packed weights is predicted, not run.", "Give it unquantised, or predict it.")
@@ -93,8 +93,7 @@ def _built(
 
 
 def quantisation_of(config: ModelConfig, dtype: torch.dtype, options: Mapping[str, Any]) -> Quantisation | None:
-    """How the weights of linear layers are packed: as is asked for, else as the config says; ``None`` where they are
-    not."""
+    """How the weights of linear layers are packed: as requested, otherwise by the config; ``None`` if they are not."""
     name = str(options["quantisation"])
     if name:
         return chosen(name, dtype if dtype in (torch.float16, torch.bfloat16) else None)
@@ -104,7 +103,7 @@ def quantisation_of(config: ModelConfig, dtype: torch.dtype, options: Mapping[st
 
 
 def weights_dtype(config: ModelConfig, precision: str) -> torch.dtype:
-    """The type that the weights have at ``precision``."""
+    """The dtype of the weights at ``precision``."""
     if precision == "auto":
         found = getattr(torch, config.dtype or "float32", None)
         if isinstance(found, torch.dtype) and found.is_floating_point:
@@ -114,10 +113,10 @@ def weights_dtype(config: ModelConfig, precision: str) -> torch.dtype:
 
 
 def placed(model: nn.Module, device: torch.device, wide: re.Pattern[str] | None = None) -> None:
-    """Give every parameter and buffer of ``model`` that lies on ``meta`` its memory on ``device``.
+    """Allocate every parameter and buffer of ``model`` that is on ``meta`` on ``device``.
 
     Args:
-        model: whose modules are changed.
+        model: its modules are changed.
         device: for all of them.
         wide: names of parameters that stay in float32.
     """
@@ -147,7 +146,7 @@ def _on(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch
 
 
 def _kept_wide(model: nn.Module, dtype: torch.dtype) -> re.Pattern[str] | None:
-    """Names of the parameters that transformers keeps in float32 when the others are of 16 bits; ``None`` for none."""
+    """Names of the parameters that transformers keeps in float32 if the others have 16 bits; ``None`` for none."""
     if dtype not in (torch.float16, torch.bfloat16):
         return None
     names = set(getattr(model, "_keep_in_fp32_modules_strict", None) or ())
@@ -163,7 +162,7 @@ def _of_transformers(
 ) -> nn.Module:
     transformers = _library("transformers")
     values, kind = dict(config.values), config.values["model_type"]
-    values.pop("quantization_config", None)  # its layers are put in by whoever knows them
+    values.pop("quantization_config", None)  # the quantised layers are inserted later
     trusted = bool(options.get("trust_remote_code"))
     known = kind in transformers.CONFIG_MAPPING
     if not known and "auto_map" not in values:
@@ -182,7 +181,7 @@ def _of_transformers(
             model.tie_weights()
     except CannotPredictError:
         raise
-    except Exception as error:  # its own code refuses what the config says, in any way
+    except Exception as error:  # its own code may reject the config in any way
         raise _unbuildable(config, error) from error
     return _module(model)
 
@@ -190,7 +189,7 @@ def _of_transformers(
 def _of_remote_code(
     config: ModelConfig, dtype: torch.dtype, where: torch.device, options: Mapping[str, Any]
 ) -> nn.Module:
-    """A model whose code lies beside its config; asked for."""
+    """A model whose code comes with its config; only on request."""
     if options["attention"] == flash_attention.NAME:
         problem = f"The code that comes with {config.file} may call flash-attn itself, which is not followed."
         raise refused(problem, "Leave --attention out.")
@@ -219,7 +218,7 @@ def _of_diffusers(config: ModelConfig, dtype: torch.dtype, where: torch.device) 
     try:
         with warnings.catch_warnings(), where, _default(dtype):
             warnings.simplefilter("ignore")
-            model = chosen.from_config(dict(config.values))  # type: ignore[attr-defined]  # of another library
+            model = chosen.from_config(dict(config.values))  # type: ignore[attr-defined]  # from another library
     except Exception as error:
         raise _unbuildable(config, error) from error
     return _module(model)
@@ -243,7 +242,7 @@ def _library(name: str) -> Any:
 
 
 def _class_of(settings: Any, values: Mapping[str, Any], transformers: Any) -> Any:
-    """The class that the config names, else the first head there is for its kind."""
+    """The class that the config names, or the first available head for its model type."""
     for name in values.get("architectures") or ():
         found = None
         if isinstance(name, str):

@@ -1,6 +1,6 @@
-"""What a folder of Hugging Face's form says of a model: its config, and what its weights are stored as.
+"""Reads a model folder in Hugging Face's format: its config, and the dtypes of its stored weights.
 
-Nothing of it is run, and of the weights no more than the headers is read. A caller gets an answer or one sentence.
+Nothing in it is executed, and only the headers of weight files are read. Errors are one sentence.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from gpudash.simulator.refusal import CannotPredictError
 from gpudash.system.foreign_files import open_regular, read_regular
 
 MOST_TEXT = 64 * 2**20
-"""Bytes of a config or an index that are read; the index of a model of 671 billion parameters has 9 MB."""
+"""The most bytes read of a config or an index; the index of a model with 671 billion parameters has 9 MB."""
 
 MOST_DEEP = 4096
-"""Layers, blocks or experts that a config may ask for one by one; the deepest published models have some hundred."""
+"""The most layers, blocks or experts of a config; the deepest published models have some hundred."""
 
 MOST_NUMBER = 2**40
-"""Larger numbers are no size of a model."""
+"""Larger numbers cannot be the size of a model."""
 
 CONFIGS = ("config.json", "unet/config.json", "transformer/config.json")
-"""Where a folder has the config of its model; that of a diffusion pipeline is a folder deeper."""
+"""Where a folder keeps its model's config; in a diffusion pipeline it is one folder deeper."""
 
 MODELOPT = "hf_quant_config.json"
-"""Where NVIDIA's ModelOpt writes how weights are quantised."""
+"""Where NVIDIA's ModelOpt stores how weights are quantised."""
 
 STORED_BYTES = {
     "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2,
     "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "I8": 1, "U8": 1, "BOOL": 1,
 }  # fmt: skip
-"""Bytes of an element, by the names that safetensors has for its types."""
+"""Bytes of an element, by safetensors' names of its dtypes."""
 
 DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
@@ -44,11 +44,11 @@ GET_SAFETENSORS = "Install safetensors there: pip install safetensors"
 
 @dataclass(frozen=True)
 class StoredWeights:
-    """What the headers of the files with the weights say.
+    """What the headers of the weight files contain.
 
     Attributes:
-        shapes: name → sizes; empty where only the index is there.
-        dtypes: name → type, as safetensors writes it.
+        shapes: name → sizes; empty if only the index exists.
+        dtypes: name → dtype, as safetensors writes it.
         total_bytes: of all tensors.
     """
 
@@ -58,14 +58,14 @@ class StoredWeights:
 
     @property
     def parameters(self) -> int | None:
-        """Numbers in all tensors; ``None`` where no header is there."""
+        """Numbers in all tensors; ``None`` without any header."""
         if self.shapes:
             return sum(map(math.prod, self.shapes.values()))
         return None
 
     @property
     def dtype(self) -> str | None:
-        """Torch's name of the type that most numbers are stored in; ``None`` where it is none to compute in."""
+        """torch's name of the dtype of most numbers; ``None`` if it is not one to compute in."""
         counts: Counter[str] = Counter()
         for name, shape in self.shapes.items():
             counts[self.dtypes[name]] += math.prod(shape)
@@ -76,12 +76,12 @@ class StoredWeights:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """A model as its folder describes it.
+    """A model as described by its folder.
 
     Attributes:
-        file: the config.
-        values: what it says.
-        stored: the weights; ``None`` where there are none.
+        file: the path of the config.
+        values: its contents.
+        stored: the weights; ``None`` if there are none.
     """
 
     file: Path
@@ -90,12 +90,12 @@ class ModelConfig:
 
     @property
     def is_diffusers(self) -> bool:
-        """Whether it is of the diffusers library, which names the class in the config."""
+        """Whether it belongs to the diffusers library, which names the class in the config."""
         return "_class_name" in self.values
 
     @property
     def dtype(self) -> str | None:
-        """Torch's name of the type of the weights: of the files, else as the config says it; ``None`` for neither."""
+        """torch's name of the weights' dtype: from the files, otherwise from the config; ``None`` without either."""
         said = self.values.get("dtype") or self.values.get("torch_dtype")
         stored = None
         if self.stored is not None:
@@ -104,7 +104,7 @@ class ModelConfig:
 
     @property
     def quantisation(self) -> Mapping[str, Any]:
-        """What the config says of how its weights are quantised; empty where they are not."""
+        """The config's quantisation settings; empty if the weights are not quantised."""
         found = self.values.get("quantization_config")
         if isinstance(found, dict):
             return found
@@ -112,15 +112,15 @@ class ModelConfig:
 
 
 def refused(message: str, remedy: str) -> CannotPredictError:
-    """The refusal of what was asked for, rather than of what code does."""
+    """The error for a request that is invalid, as opposed to what the code does."""
     return CannotPredictError("request", message, remedy)
 
 
 def read(path: str) -> ModelConfig:
-    """The model that a folder or a file describes.
+    """Read the model in a folder or a file.
 
     Raises:
-        CannotPredictError: one sentence, when there is none, or what is there is none.
+        CannotPredictError: in one sentence, if there is none, or it is invalid.
     """
     file = _file(Path(path).expanduser())
     if file.suffix == ".gguf":
@@ -141,7 +141,7 @@ def read(path: str) -> ModelConfig:
 
 
 def _of_modelopt(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What NVIDIA's checkpoints say beside a config that says nothing, as later ones say it in the config."""
+    """Quantisation settings of NVIDIA's older checkpoints, which keep them in a file beside the config."""
     about = document.get("quantization")
     if not isinstance(about, dict):
         return {}
@@ -181,7 +181,7 @@ def _json(file: Path) -> dict[str, Any]:
 
 
 def _numbers(values: Any, name: str = "") -> Iterator[tuple[str, float]]:
-    """Every number of a config with its name."""
+    """Every number in a config with its name."""
     if isinstance(values, dict):
         for key, value in values.items():
             yield from _numbers(value, str(key))
@@ -193,7 +193,7 @@ def _numbers(values: Any, name: str = "") -> Iterator[tuple[str, float]]:
 
 
 def _check(file: Path, name: str, number: float) -> None:
-    """Refuse sizes that no model has, before anything is built of them."""
+    """Reject sizes that no model has, before anything is built from them."""
     sized = name.endswith(("_size", "_dim", "_layers", "_heads", "_channels", "_features"))
     deep = name.endswith(("_layers", "_blocks", "depth", "_experts")) or name in ("n_layer", "layers_per_block")
     if sized and number < 0:
@@ -206,7 +206,7 @@ def _check(file: Path, name: str, number: float) -> None:
 
 
 def _stored(folder: Path) -> StoredWeights | None:
-    """What the safetensors files of a folder say, or their index where they are not all there."""
+    """What a folder's safetensors files contain, or their index if some are missing."""
     index = next(iter(sorted(folder.glob("*.safetensors.index.json"))), None)
     if index is None:
         files = sorted(file for file in folder.glob("*.safetensors") if file.is_file())
@@ -230,7 +230,7 @@ def _stored(folder: Path) -> StoredWeights | None:
 
 
 def _headers(files: list[Path]) -> StoredWeights:
-    """What the headers of safetensors files say; the library checks that they tell the truth of the files' sizes."""
+    """The headers of safetensors files; the library checks that they match the files' sizes."""
     try:
         from safetensors import SafetensorError, safe_open
     except ImportError as error:
@@ -239,9 +239,9 @@ def _headers(files: list[Path]) -> StoredWeights:
     dtypes: dict[str, str] = {}
     for file in files:
         try:
-            # the library takes names alone, and by this one it opens the file that was checked
+            # the library accepts paths only; with this one it opens the file that was checked
             with open_regular(file) as opened_file, safe_open(f"/proc/self/fd/{opened_file.fileno()}", "pt") as opened:
-                for name in opened.keys():  # noqa: SIM118 - it is no mapping
+                for name in opened.keys():  # noqa: SIM118 - not a mapping
                     part = opened.get_slice(name)
                     shapes[name], dtypes[name] = tuple(part.get_shape()), part.get_dtype()
         except (SafetensorError, OSError, ValueError, UnicodeError) as error:

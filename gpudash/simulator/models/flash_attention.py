@@ -1,9 +1,9 @@
 """Attention by the package flash-attn, as transformers calls it, on sizes alone: the package itself needs CUDA.
 
-torch's own flash kernel is a copy of flash-attn's, and takes the same memory: its result, a sum for each row and the
-state of the generator; in the backward pass the same room to add up (``mha_fwd`` and ``mha_bwd`` of
-csrc/flash_attn/flash_api.cpp). torch keeps one number more for each call, a block of 512 bytes. What differs is when it
-is taken: flash-attn has windows and soft caps in its kernel, for which torch needs a mask.
+torch's own flash kernel is a copy of flash-attn's and allocates the same: its result, one sum per row and the
+generator's state; in the backward pass the same accumulators (``mha_fwd`` and ``mha_bwd`` of
+csrc/flash_attn/flash_api.cpp). torch keeps one more number for each call, a block of 512 bytes. They differ in when
+they are used: flash-attn supports windows and soft caps in its kernel, for which torch needs a mask.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from gpudash.simulator.operations.attention import HALVES, LARGEST_FLASH_WIDTH, 
 from gpudash.simulator.refusal import CannotPredictError
 
 NAME = "flash_attention_2"
-"""As transformers calls it."""
+"""The name in transformers."""
 
 OLDEST = (8, 0)
-"""Compute capability from which flash-attn runs."""
+"""Lowest compute capability on which flash-attn runs."""
 
 OTHERS = "Leave --attention out, or choose --attention sdpa."
 
@@ -31,14 +31,14 @@ AS_TORCH = "flash-attn takes what torch's copy of its kernel takes"
 
 
 def use_flash_attention(model: Any, transformers: Any) -> None:
-    """Let a model of transformers attend by what stands in for flash-attn here.
+    """Make a model of transformers use the stand-in for flash-attn.
 
     Args:
-        model: built, with any attention.
+        model: an existing model, with any attention.
         transformers: the library.
 
     Raises:
-        CannotPredictError: one sentence, when the model or this transformers does not know flash-attn.
+        CannotPredictError: in one sentence, if the model or this transformers does not support flash-attn.
     """
     name = type(model).__name__
     compatible = getattr(model, "_compatible_flash_implementations", None)
@@ -65,7 +65,7 @@ def _attend(
     s_aux: torch.Tensor | None = None,
     **_others: Any,
 ) -> tuple[torch.Tensor, None]:
-    """What ``flash_attention_forward`` of transformers returns: (batch, length, heads, width), and nothing.
+    """Return what ``flash_attention_forward`` of transformers returns: (batch, length, heads, width), and ``None``.
 
     Args:
         query, key, value: (batch, heads, length, width).
@@ -85,7 +85,7 @@ def _attend(
 
 
 def _narrowed(module: nn.Module, query: torch.Tensor) -> torch.dtype:
-    """The type that transformers casts float32 to for flash-attn (``get_target_dtype``)."""
+    """The dtype that transformers casts float32 to for flash-attn (``get_target_dtype``)."""
     if query.dtype != torch.float32:
         return query.dtype
     if torch.is_autocast_enabled(query.device.type):
@@ -106,7 +106,7 @@ def _check(query: torch.Tensor) -> None:
     """Refuse what flash-attn refuses.
 
     Raises:
-        CannotPredictError: one sentence.
+        CannotPredictError: in one sentence.
     """
     if query.dtype not in HALVES:
         kind = str(query.dtype).removeprefix("torch.")

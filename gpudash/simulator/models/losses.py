@@ -1,8 +1,8 @@
-"""Losses of language models that never hold all logits, and an optimizer that steps within the backward pass.
+"""Losses for language models that never hold all logits, and an optimizer that steps within the backward pass.
 
-They stand for what recipes use: cross entropy over pieces of the sequence, each computed again in the backward pass
-(torchtune's chunked losses, which keep no piece in float32 once they are compiled), and fused with the last layer,
-whose gradients are made in the forward pass (``FusedLinearCrossEntropy`` of Liger and of Unsloth).
+They stand for what recipes use: cross entropy over chunks of the sequence, each recomputed in the backward pass
+(torchtune's chunked losses, which keep no chunk in float32 once compiled), and cross entropy fused with the last
+layer, whose gradients are computed in the forward pass (``FusedLinearCrossEntropy`` of Liger and of Unsloth).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from torch.utils.checkpoint import checkpoint
 from gpudash.simulator.models.config import refused
 
 PIECES = 8
-"""Of a sequence, as torchtune's losses divide it (``num_output_chunks``)."""
+"""Chunks of a sequence in torchtune's losses (``num_output_chunks``)."""
 
 
 class HiddenHead(nn.Module):
-    """A last layer that hands on what it is given: its product belongs to the loss.
+    """A last layer that returns its input unchanged: the loss does the multiplication.
 
     Args:
-        head: that layer, whose parameters stay the model's.
+        head: the original layer, whose parameters stay the model's.
     """
 
     def __init__(self, head: nn.Module) -> None:
@@ -34,19 +34,19 @@ class HiddenHead(nn.Module):
         self.head = head
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """The same."""
+        """Return the input."""
         return hidden
 
 
 def without_logits(base: Any, kind: str) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """Take the last layer of ``base`` out of its forward pass; the loss of hidden states and labels, with it inside.
+    """Move the last layer of ``base`` from its forward pass into a loss of hidden states and labels; return the loss.
 
     Args:
-        base: of transformers, changed: its ``logits`` are hidden states from now on.
+        base: a model of transformers. It is changed: its ``logits`` are hidden states from now on.
         kind: "chunked" or "fused".
 
     Raises:
-        CannotPredictError: one sentence, where the model has no such layer.
+        CannotPredictError: in one sentence, if the model has no such layer.
     """
     find = getattr(base, "get_output_embeddings", None)
     head = find() if callable(find) else None
@@ -55,11 +55,11 @@ def without_logits(base: Any, kind: str) -> Callable[[torch.Tensor, torch.Tensor
         raise refused(problem, "Leave --loss out.")
     base.set_output_embeddings(HiddenHead(head))
     if getattr(base.config, "final_logit_softcapping", None):
-        base.config.final_logit_softcapping = None  # of logits, which there are none of
+        base.config.final_logit_softcapping = None  # for logits, which no longer exist
     weight = head.weight
 
     def loss(hidden: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        # each token is to be told from those before it
+        # each token is predicted from those before it
         rows = hidden[:, :-1].reshape(-1, hidden.shape[-1])
         targets = labels[:, 1:].reshape(-1)
         if kind == "fused":
@@ -78,7 +78,7 @@ def _summed(rows: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> 
 
 
 def _gradients_of(logits: torch.Tensor, wanted: torch.Tensor, count: int) -> torch.Tensor:
-    """Each row's share of the mean loss; ``logits`` become their gradients in place, as Liger's kernel leaves them."""
+    """Each row's share of the mean loss; ``logits`` become their gradients in place, as in Liger's kernel."""
     log_sums = torch.logsumexp(logits, 1, keepdim=True)
     losses = (log_sums - logits.gather(1, wanted)).squeeze(1).float() / count
     logits.sub_(log_sums).exp_()
@@ -88,8 +88,8 @@ def _gradients_of(logits: torch.Tensor, wanted: torch.Tensor, count: int) -> tor
 
 
 class _Fused(torch.autograd.Function):
-    """``fused_linear_cross_entropy_forward`` of Liger: pieces so large that their logits are no larger than the hidden
-    states, gradients in their place."""
+    """``fused_linear_cross_entropy_forward`` of Liger: chunks whose logits are no larger than the hidden states, with
+    gradients in their place."""
 
     @staticmethod
     def forward(ctx: Any, rows: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -117,11 +117,11 @@ class _Fused(torch.autograd.Function):
 
 
 def step_in_backward(parameters: Iterable[nn.Parameter], make: Callable[[Iterable[nn.Parameter]], Any]) -> None:
-    """Let each parameter be updated, and its gradient go, as soon as the gradient is there.
+    """Update each parameter, and free its gradient, as soon as the gradient is complete.
 
     Args:
-        parameters: that learn.
-        make: the optimizer of some parameters.
+        parameters: the trainable ones.
+        make: creates the optimizer of some parameters.
     """
 
     def hooked(optimizer: Any) -> Callable[[torch.Tensor], None]:

@@ -1,4 +1,4 @@
-"""The weights of a model as a server holds them, of any family that transformers knows: read off the model that it
+"""The weights of a model as a server holds them, for any family that transformers knows: read from the model that it
 builds on torch's device ``meta``."""
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from gpudash.simulator.models.config import ModelConfig
 OPTIONS = {"precision": "auto", "attention": "auto", "quantisation": "", "trust_remote_code": False}
 
 ROWS = ("o_proj", "out_proj", "down_proj", "c_proj", "dense", "dense_4h_to_h", "fc2", "wo", "w2")
-"""Ends of the names of layers that ranks share by their inputs."""
+"""Suffixes of layers that ranks split by their inputs."""
 
 ROUTERS = ("gate", "router", "router.proj", "shared_expert_gate")
 
 
 def matrices_of(config: ModelConfig) -> tuple[Matrix, ...]:
-    """Every parameter of the model of a config, each once.
+    """Every parameter of a config's model, each once.
 
     Raises:
-        CannotPredictError: one sentence, when transformers is not there, or does not know the model.
+        CannotPredictError: in one sentence, if transformers is missing or does not know the model.
     """
-    # What is packed, and how, is the server's: the model is built as it was before.
+    # The server determines what is packed, and how: the model is built unquantised.
     plain = {name: value for name, value in config.values.items() if name != "quantization_config"}
     model = build(replace(config, values=plain), torch.device("meta"), OPTIONS, places=False)
     return tuple(_matrices(model))
@@ -50,7 +50,7 @@ def _matrix(name: str, module: nn.Module, weight: nn.Parameter, *, is_output: bo
         return Matrix(name, shape[1], shape[0], "vocabulary", quantisable=False)
     if name.endswith(ROUTERS):
         return Matrix(name, 1, weight.numel(), "whole", quantisable=False)
-    # Experts of a layer are one parameter: of each its outputs and inputs.
+    # The experts of a layer are one parameter: use the outputs and inputs of each.
     if len(shape) == 3 and "experts" in name:
         return Matrix(name, shape[2], shape[1], "rows" if name.endswith(ROWS) else "columns", shape[0])
     if len(shape) == 2 and isinstance(module, nn.Linear):

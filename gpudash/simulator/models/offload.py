@@ -1,8 +1,8 @@
-"""What of a training lies on the host: its activations, or its weights, gradients and optimizer state.
+"""What a training keeps on the host: its activations, or its weights, gradients and optimizer state.
 
-Both are torch's own: `torch.autograd.graph.save_on_cpu`, which copies all that the backward pass needs, and FSDP2 with
-`torch.distributed.fsdp.CPUOffloadPolicy`, which brings each block's weights onto the device when it is their turn, and
-lets the optimizer step on the CPU. What is copied is counted where it is copied.
+Both ways are torch's own: `torch.autograd.graph.save_on_cpu`, which copies everything saved for the backward pass, and
+FSDP2 with `torch.distributed.fsdp.CPUOffloadPolicy`, which copies each block's weights to the device when needed and
+runs the optimizer on the CPU. Copies are counted where they happen.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gpudash.simulator.device.naming import DEVICE
 from gpudash.simulator.dry_run.host_tensors import HostTensors
 
 NONE, ACTIVATIONS, WEIGHTS = "none", "activations", "weights"
-"""What may be kept on the host: `WEIGHTS` are those of the model with their gradients and the optimizer's state."""
+"""What may be kept on the host: `WEIGHTS` includes their gradients and the optimizer's state."""
 
 _Mode: Any = _python_dispatch.TorchDispatchMode
 
@@ -29,7 +29,7 @@ _COPYING = ("_to_copy", "copy_")
 
 
 class BusTraffic(_Mode):  # type: ignore[misc]  # a base that torch gives no type
-    """Counts what is copied between the simulated device and the host while it is entered.
+    """Counts copies between the simulated device and the host while active.
 
     Attributes:
         to_host, to_device: bytes.
@@ -43,10 +43,10 @@ class BusTraffic(_Mode):  # type: ignore[misc]  # a base that torch gives no typ
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # torch would import its compiler for that
+        return False  # otherwise torch would import its compiler
 
     def __torch_dispatch__(self, operation: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """The result of ``operation``, whose bytes are counted where it copies from one side to the other."""
+        """Run ``operation``, and count its bytes if it copies between device and host."""
         made = operation(*args, **(kwargs or {}))
         if getattr(operation, "_opname", "") in _COPYING:
             if operation._opname == "copy_":
@@ -65,14 +65,14 @@ class BusTraffic(_Mode):  # type: ignore[misc]  # a base that torch gives no typ
 
 
 class Offload:
-    """What lies on the host in a training, and what that takes there.
+    """What a training keeps on the host, and how much memory that takes there.
 
     Args:
         kind: `NONE`, `ACTIVATIONS` or `WEIGHTS`.
-        pins: whether activations go to pinned memory, as where a real GPU copies them; a dry run counts it only.
+        pins: whether activations go to pinned memory, as on a real GPU; a dry run only counts it.
 
     Attributes:
-        kind: the same.
+        kind: as given.
     """
 
     def __init__(self, kind: str, *, pins: bool = False) -> None:
@@ -86,14 +86,14 @@ class Offload:
 
     @property
     def holds_weights(self) -> bool:
-        """Whether the weights lie on the host."""
+        """Whether the weights are on the host."""
         return self.kind == WEIGHTS
 
     def learned(self, model: nn.Module) -> list[nn.Parameter]:
-        """What an optimizer is to be given of ``model``: its parameters that learn.
+        """The parameters of ``model`` to give to an optimizer: the trainable ones.
 
-        Those on the host are stood for by parameters of torch's device ``meta`` with gradients: what the CPU does with
-        them takes nothing of the device, and would take what the state takes of this host.
+        Parameters with gradients on torch's device ``meta`` stand for those on the host: the CPU's step takes nothing
+        of the device, and would take the size of the state on this host.
         """
         self._model = model
         own = [weight for weight in model.parameters() if weight.requires_grad]
@@ -106,7 +106,7 @@ class Offload:
         return self._twins
 
     def stepped(self, optimizer: Any) -> None:
-        """Drop the gradients after a step of ``optimizer``, whose state is noted."""
+        """Drop the gradients after a step of ``optimizer``, whose state is recorded."""
         self._optimizer = optimizer
         if self._model is not None and self.holds_weights:
             self._model.zero_grad()
@@ -115,26 +115,26 @@ class Offload:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """A step of the training is within this."""
+        """A context manager around a step of the training."""
         if self.kind == NONE:
             yield
             return
         self._traffic = BusTraffic()
         self._most = self._now
-        if not self.holds_weights:  # counted where it is kept and asked for
+        if not self.holds_weights:  # activations are counted when saved and read
             yield
             return
         with HostTensors(), self._traffic:
             yield
 
     def saving(self) -> Any:
-        """A forward pass is within this."""
+        """A context manager around a forward pass."""
         if self.kind == ACTIVATIONS:
             return _Saving(self)
         return nullcontext()
 
     def took(self, tensor: torch.Tensor) -> None:
-        """Count a tensor that was copied to pinned memory, for as long as it lives there."""
+        """Count a tensor that was copied to pinned memory, as long as it lives there."""
         size = _pinned_bytes(tensor)
         self._traffic.to_host += tensor.numel() * tensor.element_size()
         self._now += size
@@ -149,14 +149,14 @@ class Offload:
         self._now -= size
 
     def facts(self, ranks: int) -> dict[str, int]:
-        """Bytes of the last step: what crossed the bus of a GPU each way, and pinned and other memory that all ranks
-        take of the host at its most; nothing where nothing lies there."""
+        """Bytes of the last step: transferred in each direction between a GPU and the host, and the peak of pinned and
+        other memory that all ranks use on the host; empty if nothing is kept there."""
         if self.kind == NONE:
             return {}
         pinned, pageable = self._most, 0
         if self.holds_weights and self._model is not None:
             for weight in self._model.parameters():
-                pinned += _pinned_bytes(_shard(weight)) * (2 if weight.requires_grad else 1)  # and its gradient
+                pinned += _pinned_bytes(_shard(weight)) * (2 if weight.requires_grad else 1)  # including its gradient
             for state in self._optimizer.state.values():
                 pageable += sum(one.numel() * one.element_size() for one in _tensors(state))
         return {
@@ -168,7 +168,7 @@ class Offload:
 
 
 class _Saving(save_on_cpu):
-    """`save_on_cpu`, of which is counted what a simulated device gives to the host."""
+    """`save_on_cpu` that counts what a simulated device copies to the host."""
 
     def __init__(self, offload: Offload) -> None:
         super().__init__(pin_memory=offload.pins)
@@ -190,7 +190,7 @@ class _Saving(save_on_cpu):
 
 
 def _shard(weight: torch.Tensor) -> torch.Tensor:
-    """What a rank has of a weight: all of it, unless FSDP2 shards it."""
+    """A rank's part of a weight: all of it, unless FSDP2 shards it."""
     shard: torch.Tensor = getattr(weight, "_local_tensor", weight)
     return shard
 

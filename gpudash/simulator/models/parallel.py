@@ -1,4 +1,4 @@
-"""A model as one rank of several trains it: a whole copy with DistributedDataParallel, or a shard with FSDP2 or 1."""
+"""A model as one of several ranks trains it: a whole copy with DistributedDataParallel, or a shard with FSDP2 or 1."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ ON_HOST = "Leave --offload out, or choose --offload activations."
 
 
 class ModelRanks:
-    """Where the copies or shards of a model lie.
+    """Distributes a model over ranks as copies or shards.
 
     Args:
-        options: ``devices``, ``parallel`` and ``offload`` as of `gpudash.specs.model.ModelSpec.options`. Weights
-            on the host are those of FSDP2, on one device those of one rank.
+        options: ``devices``, ``parallel`` and ``offload`` as in `gpudash.specs.model.ModelSpec.options`. Weights on
+            the host are handled by FSDP2, on one device with a single rank.
 
     Attributes:
-        count: how many there are; 0 for a training on one device.
-        shards: whether each has its shard of the weights, and not all of them.
+        count: number of ranks; 0 for a training on one device.
+        shards: whether each rank has a shard of the weights rather than all of them.
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -52,10 +52,10 @@ class ModelRanks:
 
     @contextmanager
     def first(self) -> Iterator[None]:
-        """This process as the first of the ranks, where there are any.
+        """Run this process as the first of the ranks, if there are any.
 
         Raises:
-            CannotPredictError: this torch has none that can be followed.
+            CannotPredictError: this torch has no ranks that can be followed.
         """
         if not (self.count or self.shards):
             yield
@@ -67,10 +67,10 @@ class ModelRanks:
             raise self._refused(str(error)) from error
 
     def spread(self, model: nn.Module, device: torch.device) -> nn.Module:
-        """``model`` as a rank trains it on ``device``; what is sharded lies on torch's device ``meta`` until then.
+        """``model`` as a rank trains it on ``device``; until then, sharded parts are on torch's device ``meta``.
 
         Raises:
-            CannotPredictError: one sentence, when FSDP2 cannot shard it.
+            CannotPredictError: in one sentence, if FSDP2 cannot shard it.
         """
         if self._flattens:
             return self._flattened(model, device)
@@ -81,13 +81,13 @@ class ModelRanks:
         return model
 
     def reduce_gradients(self, model: nn.Module, reduce: bool) -> None:
-        """Whether the next forward and backward pass shares its gradients with the other ranks, or only adds them up;
-        to be set before the forward pass."""
+        """Set whether the next forward and backward pass reduces gradients over the ranks or only accumulates them;
+        call it before the forward pass."""
         if not self.count:
             return
         spread: Any = model
         if self._flattens:
-            # `no_sync` of FSDP1 is a context, which sets just this.
+            # `no_sync` of FSDP1 is a context manager that sets just this.
             for module in spread.fsdp_modules(spread):
                 module._sync_gradients = reduce
         elif self.shards:
@@ -96,7 +96,7 @@ class ModelRanks:
             spread.require_backward_grad_sync = reduce
 
     def _sharded(self, model: nn.Module, device: torch.device) -> nn.Module:
-        """Block by block, and what is in none of them together; no rank ever has all weights on its device."""
+        """Shard each block, and the rest together; no rank ever has all weights on its device."""
         if any(isinstance(module, PackedLinear) for module in model.modules()):
             raise self._refused("Packed weights cannot be sharded by FSDP2.")
         try:
@@ -128,11 +128,11 @@ class ModelRanks:
         return model
 
     def _flattened(self, model: nn.Module, device: torch.device) -> nn.Module:
-        """As `_sharded` by FSDP1, with a flat parameter for each block, for the rest, and for each weight that learns.
+        """Like `_sharded` with FSDP1: a flat parameter for each block, for the rest, and for each trainable weight.
 
-        Weights that learn are by themselves as in Answer.AI's fsdp_qlora and in peft's ``fsdp_auto_wrap_policy``: a
-        flat parameter learns as a whole, or not at all. What is no parameter is whole on every rank, as the scales of
-        packed weights are.
+        Trainable weights are separate, as in Answer.AI's fsdp_qlora and in peft's ``fsdp_auto_wrap_policy``, because a
+        flat parameter is trained as a whole or not at all. Tensors that are not parameters are whole on every rank,
+        such as the scales of packed weights.
         """
         try:
             from torch.distributed.fsdp import FullyShardedDataParallel
@@ -171,7 +171,7 @@ class ModelRanks:
 
 
 def _replicated(model: nn.Module, device: torch.device) -> nn.Module:
-    """``model`` in DistributedDataParallel. Beside packed weights bitsandbytes keeps what DDP does not see."""
+    """``model`` in DistributedDataParallel. With packed weights, bitsandbytes keeps tensors that DDP ignores."""
     from torch.nn.parallel import DistributedDataParallel
 
     unseen = [
@@ -194,7 +194,7 @@ def _is_learned_leaf(module: nn.Module) -> bool:
 
 
 def _blocks(model: nn.Module) -> list[nn.Module]:
-    """The repeated blocks of a model, outermost ones only: what is brought onto the device at a time."""
+    """The outermost repeated blocks of a model: the units that are brought onto the device."""
     lists = {name: module for name, module in model.named_modules() if isinstance(module, nn.ModuleList)}
     outermost = [module for name, module in lists.items() if not any(name.startswith(f"{other}.") for other in lists)]
     return [block for module in outermost for block in module if any(True for _ in block.parameters())]

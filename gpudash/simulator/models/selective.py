@@ -1,4 +1,4 @@
-"""Selective activation checkpointing: which of a layer's results are kept, where the rest is computed again."""
+"""Selective activation checkpointing: which results of a layer are saved while the rest is recomputed."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ KEPT = frozenset(
         _aten.max.default,
     )
 )
-"""Operations of one device whose results torchtitan keeps (``_op_sac_save_list``): of matrix products, every other."""
+"""Operations on a single device whose results torchtitan saves (``_op_sac_save_list``); every other matrix product."""
 
 
 _MARK = "_gradient_checkpointing_func"
-"""What transformers sets of a module that it checkpoints."""
+"""Attribute that transformers sets on a module that it checkpoints."""
 
 
 def keep_of_layers(model: nn.Module, what: str) -> None:
-    """Let checkpointing, which is on, keep more than each layer's input.
+    """Make checkpointing, which is on, save more than each layer's input.
 
     Args:
-        model: of transformers, changed.
-        what: "nothing"; "products": attention and every other matrix product, as torchtitan's ``selective_ac_option =
-            "op"`` does (torchtitan/distributed/activation_checkpoint.py); "layers": every other layer whole, as its
-            ``selective_ac_option = "2"`` does.
+        model: a model of transformers; it is changed.
+        what: "nothing"; "products": attention and every other matrix product, like torchtitan's ``selective_ac_option
+            = "op"`` (torchtitan/distributed/activation_checkpoint.py); "layers": every other layer as a whole, like
+            its ``selective_ac_option = "2"``.
 
     Raises:
-        CannotPredictError: one sentence, where the model's layers are not checkpointed one by one.
+        CannotPredictError: in one sentence, if the model's layers are not checkpointed one by one.
     """
     if what not in (PRODUCTS, LAYERS):
         return
@@ -62,14 +62,14 @@ def keep_of_layers(model: nn.Module, what: str) -> None:
 
 
 def _checkpointed_layers(model: nn.Module) -> list[Any]:
-    """What is checkpointed as one; transformers marks the model around the layers as it marks them."""
+    """The modules that are checkpointed as a unit; transformers marks the model around the layers in the same way."""
     marked = [module for module in model.modules() if hasattr(module, _MARK)]
     return [module for module in marked if sum(hasattr(inner, _MARK) for inner in module.modules()) == 1]
 
 
 def _contexts() -> Any:
-    """Of one layer's passes, forward and again: products are counted anew in each."""
-    make: Any = create_selective_checkpoint_contexts  # torch's is untyped
+    """Contexts for a layer's forward pass and its recomputation: each counts products from zero."""
+    make: Any = create_selective_checkpoint_contexts  # untyped in torch
     return make(_policy())
 
 

@@ -1,6 +1,6 @@
-"""One step of a model: what ``gpudash estimate --model`` follows, and what a run of it takes; and what one batch is.
+"""One step of a model, which ``gpudash estimate --model`` follows and a real run executes, and one batch of input.
 
-What is asked for is told as `gpudash.specs.model.ModelSpec.options` has it.
+Options are those of `gpudash.specs.model.ModelSpec.options`.
 """
 
 from __future__ import annotations
@@ -39,31 +39,31 @@ MOSTLY_UNPACKED = (
 )
 
 AUTOCAST = {"amp": torch.bfloat16, "amp_fp16": torch.float16}
-"""Precisions with float32 weights → type of what autocast computes."""
+"""Precisions with float32 weights → dtype that autocast computes in."""
 
 PROMPT = "a pass over the whole prompt with its KV cache, as generate begins"
 
 FOLLOWED_STEPS = 2
-"""An optimizer makes its state in the first; what a library's model takes does not grow from step to step. With ranks
-there is one more, since DistributedDataParallel makes its buckets anew in the second."""
+"""An optimizer creates its state in the first step; after that, the memory of a library's model does not grow from
+step to step. With ranks there is one more, since DistributedDataParallel rebuilds its buckets in the second."""
 
 USUAL_SEQUENCE = 2048
-"""Tokens of a sequence unless a length is asked for, or the model takes fewer."""
+"""Default number of tokens in a sequence, if the model supports as many."""
 
 SHORT_PROMPT = 77
-"""Tokens of the text that a diffusion model is given: those of CLIP."""
+"""Tokens of the text for a diffusion model: those of CLIP."""
 
 LONG_PROMPT = 512
-"""Tokens of a text by T5, which diffusers gives models of the kind of Flux at most."""
+"""Tokens of a text encoded by T5, the most that diffusers passes to models like Flux."""
 
 IMAGE_TOKENS = 64 * 64
-"""Of an image of 1024 × 1024, 16 × 16 of its pixels in each, as diffusers makes one of Flux unless told otherwise."""
+"""Tokens for an image of 1024 × 1024, one for 16 × 16 pixels, the default for Flux in diffusers."""
 
 SIZES = 6
-"""Sizes that condition SDXL: of the image before the crop, the crop's place, and the wanted size."""
+"""Sizes that condition SDXL: those of the original image, the position of the crop, and the target size."""
 
 POSITIONS = ("max_target_positions", "max_position_embeddings", "n_positions")
-"""What configs call the most tokens that a model takes."""
+"""Names in configs for the most tokens that a model supports."""
 
 Batch = dict[str, Any]
 
@@ -88,19 +88,19 @@ PAGED = (
 def follow_model(
     options: Mapping[str, Any], dry: DryRun, architecture: Architecture
 ) -> tuple[Followed, dict[str, Any]]:
-    """What a model asks of the allocator of a GPU, and what is known of it.
+    """What a model requests from the allocator of a GPU, and facts about the model.
 
     Args:
-        options: as of `RequestedModel`.
+        options: as for `RequestedModel`.
         dry: of this process.
         architecture: of the GPU.
 
     Raises:
-        CannotPredictError: one sentence, when there is no such model, or it cannot be built or followed.
+        CannotPredictError: in one sentence, if there is no such model, or it cannot be built or followed.
     """
     model = RequestedModel(options)
-    # With ranks DistributedDataParallel makes its buckets anew in the second step, so that only the third is like all
-    # others.
+    # With ranks, DistributedDataParallel rebuilds its buckets in the second step, so the third is the first that is
+    # like all later ones.
     steps = FOLLOWED_STEPS + bool(model.ranks.count)
     with model.ranks.first():
         found = follow(model.build, dry, steps=steps, architecture=architecture)
@@ -112,29 +112,29 @@ def follow_model(
 
 
 class RequestedModel:
-    """A model and what is done with it.
+    """A model and what to do with it.
 
     Args:
-        options: as `gpudash.specs.model.ModelSpec.options`.
-        draws: whether its weights are drawn, as for a run of it with numbers.
+        options: as in `gpudash.specs.model.ModelSpec.options`.
+        draws: whether to initialise its weights, for a run with numbers.
 
     Attributes:
-        facts: what is known of the model, once it has been built: ``architecture``, ``parameters``, ``weight_bytes``,
-            ``dtype``, ``sequence`` and ``longest`` (tokens; ``None`` where it takes none, or any),
-            ``stored_parameters`` and ``stored_bytes`` (``None`` where no weights are there).
-        assumptions: sentences without a full stop, once it has been built.
-        offload: what lies on the host.
-        ranks: what the model is spread over.
+        facts: about the model, once it is built: ``architecture``, ``parameters``, ``weight_bytes``, ``dtype``,
+            ``sequence`` and ``longest`` (tokens; ``None`` if it takes none, or any number), ``stored_parameters`` and
+            ``stored_bytes`` (``None`` without stored weights).
+        assumptions: sentences without a full stop, once it is built.
+        offload: what is kept on the host.
+        ranks: distributes the model.
 
     Raises:
-        CannotPredictError: one sentence, when there is no such model.
+        CannotPredictError: in one sentence, if there is no such model.
     """
 
     def __init__(self, options: Mapping[str, Any], *, draws: bool = False) -> None:
         self._options = options
         self._draws = draws
         self._config = read(str(options["path"]))
-        # Nothing of an inference is kept for later.
+        # Inference saves nothing for a backward pass.
         if options["task"] == "infer":
             kind = NONE
         else:
@@ -147,7 +147,7 @@ class RequestedModel:
 
     @property
     def paged(self) -> tuple[str, ...]:
-        """What is to be said of a state that was paged in the steps taken; nothing where none was."""
+        """A sentence about the state that was paged in the steps taken; empty if there was none."""
         size = sum(getattr(optimizer, "paged_bytes", 0) for optimizer in self._optimizers)
         if not size:
             return ()
@@ -155,7 +155,7 @@ class RequestedModel:
 
     @property
     def items(self) -> dict[str, Any]:
-        """What a step goes through, of all ranks together, once the model has been built; fields of `StepWork`."""
+        """What a step processes on all ranks together, once the model is built; fields of `StepWork`."""
         options = self._options
         ranks = self.ranks.count or 1
         items = ranks * int(options["batch"])
@@ -167,16 +167,16 @@ class RequestedModel:
         return {"items": items * tokens, "unit": "tokens", "ranks": ranks}
 
     def build(self, device: torch.device) -> Step:
-        """The model on ``device`` and the function that takes a step of it.
+        """Build the model on ``device``, and return the function that runs one step.
 
         Raises:
-            CannotPredictError: one sentence, when it cannot be built.
+            CannotPredictError: in one sentence, if it cannot be built.
         """
         options = self._options
-        # Weights that FSDP2 shards are placed by it, shard by shard.
+        # FSDP2 places the weights that it shards, shard by shard.
         model = building.build(self._config, device, options, draws=self._draws, places=not self.ranks.shards)
-        # Drawn on the device, a head that is tied to the embedding afterwards leaves a block of that size in the cache,
-        # which weights that are loaded do not.
+        # Initialising on the device would leave a block in the cache for a head that is tied to the embedding
+        # afterwards; loading weights does not.
         if self._draws and device.type not in ("cpu", "meta"):
             torch.get_device_module(device).empty_cache()
         inputs = Inputs(model, int(options["batch"]), int(options["sequence"]))
@@ -203,12 +203,12 @@ class RequestedModel:
 
     @property
     def _keeps_type(self) -> bool:
-        """Whether adapters, and what is not packed beside them, have the type of the weights."""
+        """Whether adapters, and the layers that are not packed, keep the dtype of the weights."""
         return bool(self._options.get("keep_16_bits")) and self._options["task"] in ("lora", "qlora")
 
     def _describe(self, model: nn.Module, inputs: Inputs) -> None:
         packed = (one for module in model.modules() if isinstance(module, PackedLinear) for one in module.buffers())
-        # Once for each tensor: tied weights are one.
+        # Once per tensor: tied weights are one.
         tensors = {id(one): one for one in (*model.parameters(), *packed)}.values()
         stored, dtype = self._config.stored, building.weights_dtype(self._config, str(self._options["precision"]))
         how = building.quantisation_of(self._config, dtype, self._options)
@@ -228,7 +228,7 @@ class RequestedModel:
         else:
             self.assumptions = ()
         weights = sum(module.weights for module in model.modules() if isinstance(module, PackedLinear))
-        # Experts in one tensor are no linear layers: then the user has to know that little of the model is packed.
+        # Experts in a single tensor are not linear layers, so tell the user if little of the model is packed.
         if 0 < weights < self.facts["parameters"] / 2:
             self.assumptions += (MOSTLY_UNPACKED.format(weights / self.facts["parameters"]),)
         if self._options["attention"] == flash_attention.NAME:
@@ -237,7 +237,7 @@ class RequestedModel:
     def _inferring(self, model: nn.Module, inputs: Inputs, device: torch.device) -> Step:
         names = inspect.signature(model.forward).parameters
         more = {}
-        # As generate begins: of the prompt's logits only the last token's are made.
+        # The start of generate: it computes only the logits of the prompt's last token.
         if "logits_to_keep" in names:
             more = {"logits_to_keep": 1}
         if more:
@@ -257,13 +257,13 @@ class RequestedModel:
             _checkpointed(model)
             keep_of_layers(base, str(self._options.get("keeps", "nothing")))
         config: Any = base.config
-        # With checkpointing transformers switches it off by itself.
+        # With checkpointing, transformers disables it itself.
         if getattr(config, "use_cache", False) and not self._options["checkpointing"]:
             self.assumptions += (WITHOUT_CACHE,)
         if hasattr(config, "use_cache"):
-            config.use_cache = False  # as trainers set it: keys and values of a training are not used again
+            config.use_cache = False  # as trainers do: training does not reuse keys and values
         offload, ranks = self.offload, self.ranks
-        # Before the optimizer: FSDP2 replaces the parameters by shards.
+        # Before the optimizer: FSDP2 replaces the parameters with shards.
         kind = str(self._options.get("loss", "full"))
         computed = None
         if kind != "full":
@@ -285,31 +285,31 @@ class RequestedModel:
         scaler = torch.amp.GradScaler(device.type, enabled=self._options["precision"] == "amp_fp16")
         parts = int(self._options["accumulation"])
         if "labels" not in inspect.signature(base.forward).parameters:
-            # Without labels the model gives no loss of its own.
+            # Without labels the model returns no loss.
             self.assumptions += (HEADLESS,)
 
         dtype = building.weights_dtype(self._config, str(self._options["precision"]))
         if any(isinstance(module, PackedLinear) for module in base.modules()) and not self._keeps_type:
-            dtype = torch.float32  # as all that is not packed has become: see `adapt`
+            dtype = torch.float32  # like everything that is not packed, see `adapt`
 
         def step() -> object:
             with offload.step():
                 for part in range(1, parts + 1):
-                    # Gradients of all parts but the last stay on their rank (`no_sync`).
+                    # Only the last micro-batch shares its gradients; the others keep them on their rank (`no_sync`).
                     ranks.reduce_gradients(model, part == parts)
                     batch = inputs.make(device, dtype, learns=True)
                     with self._autocast(device), offload.saving():
                         loss = _loss(model, batch, computed) / parts
-                    scaler.scale(loss).backward()  # type: ignore[no-untyped-call]  # torch's is untyped
+                    scaler.scale(loss).backward()  # type: ignore[no-untyped-call]  # untyped in torch
                 if in_backward:
                     return loss.detach()
-                # Norms are of unscaled gradients.
+                # Norms are computed on unscaled gradients.
                 if clip:
                     scaler.unscale_(optimizer)
                     nn.utils.clip_grad_norm_(learned, clip)
                 scaler.step(optimizer)
                 scaler.update()
-                # Dropped behind the optimizer's step, as trainers do: the next forward pass runs without gradients.
+                # Dropped after the optimizer's step, as in trainers: the next forward pass runs without gradients.
                 offload.stepped(optimizer)
             return loss.detach()
 
@@ -323,7 +323,7 @@ class RequestedModel:
 
 
 def _loss(model: nn.Module, batch: Batch, computed: Loss | None) -> torch.Tensor:
-    """Of a batch; ``computed`` makes it of hidden states, where the model makes no logits."""
+    """The loss of a batch; ``computed`` derives it from hidden states if the model computes no logits."""
     if computed is not None:
         labels = batch.pop("labels")
         return computed(model(**batch).logits, labels)
@@ -331,7 +331,7 @@ def _loss(model: nn.Module, batch: Batch, computed: Loss | None) -> torch.Tensor
     loss = getattr(out, "loss", None)
     if isinstance(loss, torch.Tensor):
         return loss
-    # The mean of the first tensor stands for a loss: what matters is that all of the graph goes backward.
+    # The mean of the first tensor stands for a loss: all that matters is a backward pass through the whole graph.
     first: torch.Tensor = next(value for value in out.values() if isinstance(value, torch.Tensor))
     return first.float().mean()
 
@@ -343,7 +343,7 @@ def _checkpointed(model: Any) -> None:
         if switch is not None:
             switch()
             return
-    except ValueError:  # as transformers says that a model of its own has none
+    except ValueError:  # raised by transformers for a model without one
         pass
     raise refused(f"{type(model).__name__} has no activation checkpointing.", "Leave --checkpointing out.")
 
@@ -356,21 +356,21 @@ def _optimizer(name: str, parameters: Iterable[nn.Parameter]) -> Any:
         return optimization.Adafactor(parameters, lr=1e-4, scale_parameter=False, relative_step=False)
     if name in ("sgd", "momentum"):
         return torch.optim.SGD(parameters, lr=1e-4, momentum=0.9 if name == "momentum" else 0.0)
-    # fused=None leaves the choice to torch; True is asked for.
+    # fused=None leaves the choice to torch; True requests it.
     return torch.optim.AdamW(parameters, lr=1e-4, fused=True if name == "adamw_fused" else None)
 
 
 class Inputs:
-    """Makes batches for one model.
+    """Creates batches for a model.
 
     Args:
         model: of transformers or diffusers.
         batch: samples in each.
-        sequence: tokens of each; 0 for as many as is usual.
+        sequence: tokens of each; 0 for the default.
 
     Attributes:
         sequence: tokens of each.
-        longest: the most that the model takes; ``None`` where it does not say, or takes none.
+        longest: the most that the model supports; ``None`` if unknown or if it takes no tokens.
     """
 
     def __init__(self, model: nn.Module, batch: int, sequence: int) -> None:
@@ -385,7 +385,7 @@ class Inputs:
         else:
             self._text = text()
         self._classifies = type(model).__name__.endswith("Classification")
-        # An encoder and a decoder both take tokens.
+        # Both an encoder and a decoder take tokens.
         self._is_pair = bool(getattr(self._config, "is_encoder_decoder", False))
         if self.takes_tokens:
             self.longest = self._longest()
@@ -395,13 +395,13 @@ class Inputs:
         self._packs = self._masks = False
 
     def pack(self, *, with_mask: bool) -> None:
-        """Let each sequence be several texts: with their tokens' places, and a mask that keeps texts apart.
+        """Make each sequence consist of several texts, with position IDs and a mask that separates them.
 
-        The mask has a truth for each pair of a sequence's tokens, as ``packed_block_causal_mask`` of
-        torchtune/modules/attention_utils.py makes it.
+        The mask has a truth value for each pair of tokens in a sequence, as in ``packed_block_causal_mask`` of
+        torchtune/modules/attention_utils.py.
 
         Raises:
-            CannotPredictError: one sentence, when the model takes no tokens, or no places of them.
+            CannotPredictError: in one sentence, if the model takes no tokens, or no position IDs.
         """
         if self._main != "input_ids" or self._is_pair or "position_ids" not in self._names:
             problem = f"{type(self._model).__name__} takes no texts that are packed into one sequence."
@@ -411,18 +411,18 @@ class Inputs:
 
     @property
     def takes_tokens(self) -> bool:
-        """Whether a longer sequence is more to do."""
+        """Whether the length of a sequence affects the model."""
         return self._main == "input_ids" or self._is_pair
 
     def make(self, device: torch.device, dtype: torch.dtype, *, learns: bool) -> Batch:
-        """One batch.
+        """Create a batch.
 
         Args:
-            device: where it is made.
-            dtype: of images, sound and noise.
-            learns: whether with what is to be learned of it, where the model takes that.
+            device: where to create it.
+            dtype: of images, audio and noise.
+            learns: whether to include the targets, if the model takes them.
         """
-        # diffusers' configs have none; transformers' all do.
+        # Configs of diffusers lack it; all of transformers have it.
         if not hasattr(self._config, "get_text_config"):
             return self._noise(device, dtype)
         made: Batch = {}
@@ -437,7 +437,7 @@ class Inputs:
             made["attention_mask"] = torch.ones(pairs, dtype=torch.bool, device=device)
         if learns and "labels" in self._names:
             made["labels"] = self._labels(device)
-        # Without labels the decoder has no input to shift.
+        # Without labels, the decoder needs input of its own.
         elif self._is_pair:
             made["decoder_input_ids"] = self._tokens(device)
         return made
@@ -446,7 +446,7 @@ class Inputs:
         return torch.zeros((self._size, self.sequence), dtype=torch.int64, device=device)
 
     def _labels(self, device: torch.device) -> torch.Tensor:
-        """A token for each, or a class for each sample."""
+        """A token for each position, or a class for each sample."""
         if self.takes_tokens and not self._classifies:
             return self._tokens(device)
         return torch.zeros((self._size,), dtype=torch.int64, device=device)
@@ -456,9 +456,9 @@ class Inputs:
         return next((number for number in said if isinstance(number, int) and number > 0), None)
 
     def _shape(self) -> tuple[int, ...]:
-        """Sizes of a batch of images or of sound."""
+        """Sizes of a batch of images or audio."""
         config = self._config
-        if self._main == "input_features":  # Whisper: a spectrogram of 30 s, two frames a position
+        if self._main == "input_features":  # Whisper: a spectrogram of 30 s, two frames per position
             return self._size, config.num_mel_bins, 2 * config.max_source_positions
         if self._main == "input_values":
             return self._size, 16000 * 10  # 10 s at 16 kHz
@@ -471,7 +471,7 @@ class Inputs:
         return self._size, getattr(vision, "num_channels", 3), height, width
 
     def _noise(self, device: torch.device, dtype: torch.dtype) -> Batch:
-        """What a diffusion model is given: a noisy image, its time, and the text or the class that it is to show."""
+        """The input of a diffusion model: a noisy image, its timestep, and the text or class to show."""
         config, size = self._config, self._size
         if "img_ids" in self._names:
             return self._noisy_tokens(device, dtype)
@@ -501,7 +501,7 @@ class Inputs:
         pooled = getattr(config, "pooled_projection_dim", None)
         if "pooled_projections" in self._names and isinstance(pooled, int):
             made["pooled_projections"] = torch.empty((size, pooled), device=device, dtype=dtype)
-        if getattr(config, "addition_embed_type", None) == "text_time":  # SDXL: the text as a whole, and six sizes
+        if getattr(config, "addition_embed_type", None) == "text_time":  # SDXL: the pooled text, and six sizes
             numbers = config.projection_class_embeddings_input_dim - SIZES * config.addition_time_embed_dim
             made["added_cond_kwargs"] = {
                 "text_embeds": torch.empty((size, numbers), device=device, dtype=dtype),
@@ -510,7 +510,7 @@ class Inputs:
         return made
 
     def _noisy_tokens(self, device: torch.device, dtype: torch.dtype) -> Batch:
-        """As `_noise`, for models of the kind of Flux: an image of 1024 × 1024 in tokens, each with its place."""
+        """Like `_noise`, for models like Flux: a 1024 × 1024 image as tokens, each with its position."""
         config, size = self._config, self._size
 
         def empty(*shape: int) -> torch.Tensor:

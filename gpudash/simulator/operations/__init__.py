@@ -1,1 +1,1 @@
-"""What operations do and take on the simulated device."""
+"""What operations compute and allocate on the simulated device."""

@@ -1,8 +1,8 @@
-"""Fused attention on the simulated device: the memory of CUDA's kernels, which never hold all scores at once.
+"""Fused attention on the simulated device: allocates like CUDA's kernels, which never hold all scores at once.
 
-Which kernel CUDA would choose is that of aten/src/ATen/native/transformers/cuda/sdp_utils.cpp. What the kernels
-allocate is that of attention.cu and attention_backward.cu there, and of the flash attention 2 they carry. Scratch
-memory that depends on the number of multiprocessors is left out.
+The choice of kernel follows aten/src/ATen/native/transformers/cuda/sdp_utils.cpp. The kernels' allocations follow
+attention.cu and attention_backward.cu there, and the flash attention 2 that torch includes. Workspaces that depend on
+the number of multiprocessors are left out.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from gpudash.simulator.operations.attention_scratch import backward_room_bytes
 from gpudash.simulator.operations.operations import TORCH_VERSION, Engine
 
 WIDEST_IN_REGISTERS = 128
-"""Widths above it let the memory-efficient kernel gather a half-precision result in a float32 buffer."""
+"""For wider heads the memory-efficient kernel accumulates a half-precision result in a float32 buffer."""
 
-# through torch.ops, and not by a call of the kernels below: so autograd records each as it does on CUDA
+# through torch.ops, rather than calling the kernels below, so that autograd records each as on CUDA
 _math: Callable[..., tuple[torch.Tensor, ...]] = torch.ops.aten._scaled_dot_product_attention_math
 _flash: Callable[..., tuple[torch.Tensor, ...]] = torch.ops.aten._scaled_dot_product_flash_attention
 _efficient: Callable[..., tuple[torch.Tensor, ...]] = torch.ops.aten._scaled_dot_product_efficient_attention
@@ -38,7 +38,7 @@ def install(engine: Engine) -> list[Any]:
         card = engine.card(engine.index_of(args[0].device))
         return attend(*args, **kwargs, capability=card.architecture.capability)
 
-    # for autograd too, since the choice comes before it: what is recorded is the kernel that was chosen
+    # for autograd too, since the kernel is chosen first: the chosen one is recorded
     for key in (KEY, f"Autograd{KEY}"):
         library.impl("scaled_dot_product_attention", attending, key)
     kernels: dict[str, Callable[..., Any]] = {
@@ -66,7 +66,7 @@ def attend(
     enable_gqa: bool = False,
     capability: tuple[int, int] = (8, 0),
 ) -> torch.Tensor:
-    """``scaled_dot_product_attention`` by the kernel that CUDA would choose on a card of this compute capability."""
+    """``scaled_dot_product_attention`` with the kernel that CUDA would choose for this compute capability."""
     if attn_mask is not None and is_causal:
         raise RuntimeError("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
     chosen = choose(query, key, value, attn_mask, is_causal, enable_gqa, dropout_p, capability)
@@ -93,7 +93,7 @@ def flash(
     is_causal: bool,
     scale: float | None = None,
 ) -> torch.Tensor:
-    """Attention by the flash kernel, whether or not it would be chosen; all are (batch, heads, length, width)."""
+    """Attention with the flash kernel, even if it would not be chosen; tensors are (batch, heads, length, width)."""
     width = query.shape[-1]
     padded = [_padded(tensor, 8) for tensor in (query, key, value)]
     result: torch.Tensor = _flash(*padded, dropout_p, is_causal, scale=_scale(scale, width))[0]
@@ -103,7 +103,7 @@ def flash(
 
 
 def _keeps(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None) -> bool:
-    """Whether a backward pass may come (``should_compute_logsumexp``)."""
+    """Whether there may be a backward pass (``should_compute_logsumexp``)."""
     given = [query, key, value]
     if mask is not None:
         given.append(mask)
@@ -124,14 +124,14 @@ def _padded(tensor: torch.Tensor, multiple: int) -> torch.Tensor:
 
 
 def _as_bias(mask: torch.Tensor | None, query: torch.Tensor) -> torch.Tensor | None:
-    """A mask of truths as one to be added, as torch makes it."""
+    """Convert a boolean mask to one that is added, as torch does."""
     if mask is None or mask.dtype != torch.bool:
         return mask
     return torch.where(mask, query.new_zeros(()), query.new_full((), float("-inf")))
 
 
 def _bias(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor | None:
-    """The mask as the memory-efficient kernel takes it: added, its rows aligned to 8 elements, of four dimensions
+    """The mask as the memory-efficient kernel needs it: additive, rows aligned to 8 elements, four dimensions
     (``pad_bias`` of aten/src/ATen/native/transformers/attention.cpp)."""
     bias = _as_bias(mask, query)
     if bias is None:
@@ -163,7 +163,7 @@ class _Kernel:
         return self._engine.empty(size, dtype, near.device.index, None)
 
     def _result(self, near: torch.Tensor, last: int) -> torch.Tensor:
-        """Room for a result that lies as (batch, length, heads, width) and is seen as (batch, heads, length, width)."""
+        """An uninitialised result stored as (batch, length, heads, width), viewed as (batch, heads, length, width)."""
         batch, heads, length, _width = near.shape
         return self._take((batch, length, heads, last), near.dtype, near).transpose(1, 2)
 
@@ -172,7 +172,7 @@ class _Kernel:
             self._like(target).copy_(numbers)
 
     def _write_all(self, targets: Sequence[torch.Tensor | None], made: Sequence[torch.Tensor | None]) -> None:
-        """Write each gradient into its room, which is ``None`` for one that nobody wants."""
+        """Copy each gradient to its target, which is ``None`` for one that is not needed."""
         for target, numbers in zip(targets, made):
             if target is not None:
                 self._write(target, numbers)
@@ -197,17 +197,18 @@ class Flash(_Kernel):
         *,
         scale: float | None = None,
     ) -> tuple[Any, ...]:
-        """Result, sums, nothing, nothing, both lengths, the generator's state (2), an unused one, an empty mask."""
+        """Result, log-sum-exp, ``None`` twice, both lengths, the generator's state (2), an unused one, an empty
+        mask."""
         how = _Attention(dropout_p, is_causal, _scale(scale, query.shape[3]), self._seed(dropout_p))
-        # first the result and the sums, then what the split needs, then the generator's state: the order of
-        # the requests decides where each block lies
+        # first the result and the log-sum-exp, then what the split needs, then the generator's state: the order of the
+        # requests determines where each block is placed
         result = torch.empty_like(query)
         sums = self._take(query.shape[:3], torch.float32, query)
         # flash_api.cpp splits keys only without dropout
         splits = 1
         if not dropout_p:
             splits = self._splits(query, key)
-        # flash attention computes heads in widths that are multiples of 32
+        # flash attention computes head widths in multiples of 32
         wide = query.shape[3] + -query.shape[3] % 32
         sizes = []
         if splits > 1:
@@ -254,7 +255,7 @@ class Flash(_Kernel):
         if dropout_p and self._engine.computes:
             seed = int(self._like(philox_seed).view(torch.int64)[0])
         how = _Attention(dropout_p, is_causal, _scale(scale, width), seed)
-        copies = [tensor.transpose(1, 2).contiguous() for tensor in (grad_out, out)]  # themselves as they usually lie
+        copies = [tensor.transpose(1, 2).contiguous() for tensor in (grad_out, out)]  # usually without a copy
         grads = [torch.empty_like(tensor) for tensor in (query, key, value)]
         scratch = [
             self._take((batch, heads, rounded), torch.float32, query),
@@ -265,7 +266,7 @@ class Flash(_Kernel):
             scratch += [self._take(expanded, key.dtype, query), self._take(expanded, key.dtype, query)]
         grad, inner, keys, values = self._like_all(grad_out, query, key, value)
         made = _gradients(grad, inner, keys, values, None, self._like(out), self._like(logsumexp), how)
-        # one by one, and the last one first, as C++ ends the lives of local variables
+        # one by one in reverse order, as C++ destroys local variables
         while scratch:
             scratch.pop()
         del copies
@@ -273,7 +274,7 @@ class Flash(_Kernel):
         return tuple(grads)
 
     def _splits(self, query: torch.Tensor, key: torch.Tensor) -> int:
-        """Parts into which keys are split where there are too few queries for all multiprocessors
+        """Number of parts to split the keys into if there are too few queries for all multiprocessors
         (``num_splits_heuristic`` of flash_api.cpp)."""
         batch, heads, length, width = query.shape
         card = self._engine.card(query.device.index or 0)
@@ -291,7 +292,7 @@ class Flash(_Kernel):
             return 1
         fill: dict[int, float] = {}
         for splits in range(1, min(128, room, blocks) + 1):
-            # a split that leaves every part as long as a smaller one does is not looked at
+            # a split whose parts are as long as those of a smaller one is skipped
             if splits == 1 or -(-blocks // splits) != -(-blocks // (splits - 1)):
                 waves = work * splits / room
                 fill[splits] = waves / math.ceil(waves)
@@ -300,7 +301,7 @@ class Flash(_Kernel):
 
 
 class Cudnn(_Kernel):
-    """cuDNN's attention, for half precision; of what it takes itself, only what its backward pass adds up is known."""
+    """cuDNN's attention, for half precision; of its workspaces only the backward pass's accumulators are known."""
 
     def forward(
         self,
@@ -315,7 +316,7 @@ class Cudnn(_Kernel):
         *,
         scale: float | None = None,
     ) -> tuple[Any, ...]:
-        """Result, sums, nothing, nothing, both lengths, the generator's seed and offset, an empty mask."""
+        """Result, log-sum-exp, ``None``, ``None``, both lengths, the generator's seed and offset, an empty mask."""
         how = _Attention(dropout_p, is_causal, _scale(scale, query.shape[3]), self._seed(dropout_p))
         seed = self._take((), torch.int64, query)
         offset = self._take((), torch.int64, query)
@@ -353,7 +354,7 @@ class Cudnn(_Kernel):
         *,
         scale: float | None = None,
     ) -> tuple[torch.Tensor, ...]:
-        """Gradients for query, key and value; the queries' are added up in float32, beside a sum for each row."""
+        """Gradients for query, key and value; those of the queries accumulate in float32, with one sum per row."""
         batch, heads, length, width = query.shape
         seed = 0
         if dropout_p and self._engine.computes:
@@ -370,7 +371,7 @@ class Cudnn(_Kernel):
         return tuple(grads)
 
     def _ordered(self, query: torch.Tensor, last: int) -> torch.Tensor:
-        """Room for a result whose dimensions lie in the order of the query's (``alloc_with_matching_layout`` of
+        """An uninitialised result with the query's order of dimensions (``alloc_with_matching_layout`` of
         aten/src/ATen/native/cudnn/MHA.cpp)."""
         if last == query.shape[3]:
             return torch.empty_like(query)
@@ -395,8 +396,8 @@ class Efficient(_Kernel):
         *,
         scale: float | None = None,
     ) -> tuple[torch.Tensor, ...]:
-        """Result, sums (rows rounded up to 32), and the generator's seed and offset, which lie on the CPU, but since
-        torch 2.15 on the GPU where nothing is dropped out."""
+        """Result, log-sum-exp (rows rounded up to 32), and the generator's seed and offset, which are on the CPU, but
+        since torch 2.15 on the GPU if there is no dropout."""
         batch, heads, length, width = query.shape
         how = _Attention(dropout_p, is_causal, _scale(scale, width), self._seed(dropout_p))
         if dropout_p or TORCH_VERSION < (2, 15):
@@ -441,7 +442,7 @@ class Efficient(_Kernel):
         if dropout_p and self._engine.computes:
             seed = int(philox_seed)
         how = _Attention(dropout_p, is_causal, _scale(scale, width), seed)
-        copied = grad_out.transpose(1, 2).contiguous()  # itself as it usually lies
+        copied = grad_out.transpose(1, 2).contiguous()  # usually without a copy
         grads: list[torch.Tensor | None] = [self._result(t, t.shape[3]) for t in (query, key, value)]
         wants_bias = attn_bias is not None and grad_input_mask[3]
         if wants_bias:
@@ -464,16 +465,16 @@ class Efficient(_Kernel):
         return tuple(grads)
 
     def _widened(self, tensor: torch.Tensor, query: torch.Tensor) -> torch.Tensor | None:
-        """Room for the gradients of keys or values that heads share, one for each head before they are added up."""
+        """Buffer for the gradients of keys or values that heads share, one per head before they are summed."""
         if tensor.shape[1] == query.shape[1]:
             return None
         batch, _heads, length, width = tensor.shape
         return self._take((batch, length, query.shape[1], width), tensor.dtype, tensor)
 
     def _scratch(self, query: torch.Tensor, key: torch.Tensor, grad_out: torch.Tensor) -> list[torch.Tensor]:
-        """A sum for each row, and room in which blocks add up gradients.
+        """A sum for each row, and buffers in which blocks accumulate gradients.
 
-        In float32 the sums are those of a product that is written out (attention_backward.cu).
+        In float32 the sums come from an explicit product (attention_backward.cu).
         """
         batch, heads, length, width = query.shape
         is_half = query.dtype in HALVES
@@ -495,7 +496,7 @@ LARGEST_FLASH_WIDTH = 256
 NONE_LEFT = "No available kernel. Aborting execution."
 
 PREFER_CUDNN = ((9, 0), (10, 0))
-"""Compute capabilities on which torch takes cuDNN's attention where it can (``check_prefer_cudnn_attention``)."""
+"""Compute capabilities on which torch prefers cuDNN's attention (``check_prefer_cudnn_attention``)."""
 
 WIDEST_CUDNN = 128
 
@@ -514,14 +515,14 @@ def choose(
     dropout: float,
     capability: tuple[int, int],
 ) -> Any:
-    """The first kernel, in torch's order of priority, that is enabled and takes these tensors on such a card.
+    """The first enabled kernel, in torch's order of priority, that supports these tensors on such a card.
 
     Raises:
-        RuntimeError: torch's, when there is none.
+        RuntimeError: torch's, if there is none.
     """
     attended = [query, key, value]
     enabled: Any = torch.backends.cuda
-    # which kernel is allowed, by the switches of torch.backends.cuda, and takes these tensors
+    # which kernels the switches of torch.backends.cuda allow and which support these tensors
     usable = {
         SDPBackend.FLASH_ATTENTION: enabled.flash_sdp_enabled()
         and mask is None
@@ -533,7 +534,7 @@ def choose(
     order = _order()
     if cudnn is not None and enabled.cudnn_sdp_enabled():
         usable[cudnn] = capability >= (8, 0) and not dropout and _takes_cudnn(attended, enable_gqa)
-        # elsewhere it comes where torch's order has it
+        # on other cards it comes at its place in torch's order
         if capability in PREFER_CUDNN:
             order.insert(0, cudnn)
     for backend in order:
@@ -551,7 +552,7 @@ def _order() -> list[Any]:
 
 
 def _fits(attended: Attended, enable_gqa: bool) -> bool:
-    """Whether the tensors are of four dimensions, of one dtype, dense in the last one, and match in the first two."""
+    """Whether tensors have four dimensions, one dtype, a dense last dimension, and match in the first two."""
     query, key, value = attended
     if any(tensor.dim() != 4 for tensor in attended) or len({tensor.dtype for tensor in attended}) > 1:
         return False
@@ -574,7 +575,7 @@ def _takes_flash(attended: Attended, is_causal: bool, enable_gqa: bool) -> bool:
 
 
 def _takes_cudnn(attended: Attended, enable_gqa: bool) -> bool:
-    """Half precision of widths that are multiples of 8; what dropout takes of it only cuDNN knows."""
+    """Half precision with widths that are multiples of 8; its needs for dropout are known only to cuDNN."""
     query, key, value = attended
     if query.dtype not in HALVES or not _fits(attended, enable_gqa):
         return False
@@ -605,13 +606,13 @@ _fast_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_back
 
 
 class _Attention(NamedTuple):
-    """The settings of one attention.
+    """The settings of one attention call.
 
     Attributes:
         dropout: probability.
-        is_causal: whether a position sees only those up to its own.
-        scale: of the scores.
-        seed: number of the state in which the generator made the dropout's mask, see `remembered`.
+        is_causal: whether a position attends only to positions up to its own.
+        scale: factor for the scores.
+        seed: number of the generator state that made the dropout mask, see `remembered`.
     """
 
     dropout: float
@@ -623,14 +624,14 @@ class _Attention(NamedTuple):
 def _attended(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None, how: _Attention
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Result and log of the sum of the exponentials of the scores.
+    """The result, and the logarithm of the sum of exponentiated scores.
 
     Args:
-        query, key, value: (batch, heads, length, width); fewer heads of keys and values serve several of the queries.
+        query, key, value: (batch, heads, length, width); a head of keys and values may serve several of the queries'.
         bias: added to the scores.
         how: the settings.
     """
-    # without numbers the sizes are all there is to make
+    # without numbers only the sizes matter
     if query.is_meta:
         size = (*query.shape[:3], value.shape[3])
         return query.new_empty(size), query.new_empty(query.shape[:3], dtype=torch.float32)
@@ -639,7 +640,7 @@ def _attended(
     if not how.dropout and query.shape[3] == value.shape[3]:
         result = _fast(query, key, value, 0.0, how.is_causal, attn_mask=bias, scale=how.scale)
         return result[0], result[1]
-    # the CPU's own fused kernel knows neither dropout nor values of another width: then all scores are made
+    # the CPU's own fused kernel supports neither dropout nor values of another width: then compute all scores
     scores = _scores(query, key, bias, how)
     shares = _softmax(scores, -1) * _kept(scores, how, torch.default_generator)
     return (shares @ value.to(scores.dtype)).to(query.dtype), scores.logsumexp(-1)
@@ -656,7 +657,7 @@ def _gradients(
     how: _Attention,
     wants_bias: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Gradients for query, key, value and, if asked for, the bias."""
+    """Gradients for query, key, value and, if requested, the bias."""
     if query.is_meta:
         for_bias = None
         if wants_bias and bias is not None:
@@ -665,7 +666,7 @@ def _gradients(
     keys = _repeated(key, query)
     values = _repeated(value, query)
     if not how.dropout and not wants_bias and query.shape[3] == value.shape[3]:
-        # the CPU's kernel reads the sums as its own forward pass lays them: by length, then by head
+        # the CPU's kernel expects the sums in its own layout: by length, then by head
         ordered = sums.transpose(1, 2).contiguous().transpose(1, 2)
         grads = _fast_backward(
             grad, query, keys, values, result, ordered, 0.0, how.is_causal, attn_mask=bias, scale=how.scale
@@ -693,10 +694,10 @@ def _gradients(
 
 
 def _scores(query: torch.Tensor, key: torch.Tensor, bias: torch.Tensor | None, how: _Attention) -> torch.Tensor:
-    """Worked out as ``_scaled_dot_product_attention_math`` does (transformers/attention.cpp), to the last bit."""
+    """Scores computed like ``_scaled_dot_product_attention_math`` (transformers/attention.cpp), to the last bit."""
     dtype = torch.promote_types(query.dtype, torch.float32)
     signed, root = _roots(how.scale)
-    # torch multiplies both factors by the root of the scale, which keeps half precision from overflowing
+    # torch multiplies both factors by the root of the scale, which prevents overflow in half precision
     scores = (query.to(dtype) * signed) @ (key.to(dtype).transpose(-2, -1) * root)
     if bias is not None:
         scores = scores + bias
@@ -707,13 +708,13 @@ def _scores(query: torch.Tensor, key: torch.Tensor, bias: torch.Tensor | None, h
 
 
 def _roots(scale: float) -> tuple[float, float]:
-    """What queries and keys are multiplied by."""
+    """Factors for queries and keys."""
     root = math.sqrt(abs(scale))
     return math.copysign(root, scale), root
 
 
 def _kept(scores: torch.Tensor, how: _Attention, generator: torch.Generator | None) -> torch.Tensor:
-    """The dropout's mask, drawn as on the CPU (``_dropout_impl`` of aten/src/ATen/native/Dropout.cpp)."""
+    """The dropout mask, drawn as on the CPU (``_dropout_impl`` of aten/src/ATen/native/Dropout.cpp)."""
     if not how.dropout:
         return torch.ones((), dtype=scores.dtype)
     share = 1 - how.dropout
@@ -722,27 +723,27 @@ def _kept(scores: torch.Tensor, how: _Attention, generator: torch.Generator | No
 
 
 MOST_STATES = 16_384
-"""Masks that a graph may have before its backward pass; a state takes 5 KB."""
+"""How many masks may exist before their backward passes; a state takes 5 KB."""
 
 _states: OrderedDict[int, torch.Tensor] = OrderedDict()
 _numbers = itertools.count(1)
 
 
 def remembered(state: torch.Tensor) -> int:
-    """Keep a state of the generator, of which a graph has room for a number alone, until the backward pass."""
+    """Keep a generator state until the backward pass; a graph can store only the number returned."""
     number = next(_numbers)
     _states[number] = state
-    # the oldest first: a graph that was dropped without a backward pass never asks for its own
+    # the oldest first: a graph dropped without a backward pass never retrieves its own
     while len(_states) > MOST_STATES:
         _states.pop(next(iter(_states)), None)
     return number
 
 
 def _again(how: _Attention) -> torch.Generator | None:
-    """What makes the mask of the forward pass once more.
+    """A generator that makes the mask of the forward pass again.
 
     Raises:
-        RuntimeError: when too many masks have been made since.
+        RuntimeError: too many masks have been made since.
     """
     if not how.dropout:
         return None
@@ -752,10 +753,10 @@ def _again(how: _Attention) -> torch.Generator | None:
 
 
 def recalled(number: int, whose: str) -> torch.Tensor:
-    """A state that was `remembered`.
+    """Retrieve a state that was `remembered`.
 
     Raises:
-        RuntimeError: when too many have been since.
+        RuntimeError: too many were stored since.
     """
     state = _states.get(number)
     if state is None:

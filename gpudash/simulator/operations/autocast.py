@@ -1,7 +1,7 @@
-"""Autocast on the simulated device, with CUDA's lists of operations and its cache of cast weights.
+"""Autocast on the simulated device, with CUDA's operation lists and its cache of cast weights.
 
-The lists and the policies are those of torch 2.13's aten/src/ATen/autocast_mode.h and autocast_mode.cpp; an operation
-that the running torch does not have is passed over.
+The lists and policies are those of torch 2.13's aten/src/ATen/autocast_mode.h and autocast_mode.cpp; operations that
+the running torch lacks are skipped.
 """
 
 from __future__ import annotations
@@ -130,10 +130,10 @@ SINGLE_PRECISION_RESULT = [
     "sum",
     "sum.dim_IntList",
 ]
-"""Give a float32 result, by their ``dtype`` argument unless it is set, of arguments as they are."""
+"""Return float32 through their ``dtype`` argument unless it is set; other arguments are unchanged."""
 
 NORMS = {"norm.Scalar": "norm.ScalarOpt_dtype", "norm.ScalarOpt_dim": "norm.ScalarOpt_dim_dtype"}
-"""Norms, and the variants with a ``dtype`` that are run in their place with float32."""
+"""Norms, and the variants with a ``dtype`` that replace them to compute in float32."""
 
 WIDEST = [
     "addcdiv",
@@ -162,23 +162,23 @@ _keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, KEY))
 
 
 class Casts:
-    """The casts of weights that are kept until the outermost autocast ends.
+    """Caches casts of weights until the outermost autocast ends.
 
-    torch keeps its own where Python cannot reach it, so that this one is kept in its place, and cleared with it.
+    torch keeps its own cache out of Python's reach; this one replaces it, and is cleared with it.
     """
 
     def __init__(self) -> None:
         self._kept: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = {}
 
     def clear(self) -> None:
-        """Let every cast go."""
+        """Drop all casts."""
         self._kept.clear()
 
     def cast(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """``tensor`` in ``dtype``, if it can be autocast; that of a float32 leaf is kept.
+        """``tensor`` in ``dtype``, if autocast applies to it; the cast of a float32 leaf is cached.
 
-        Under ``no_grad`` too, but not under ``inference_mode``, where every use casts anew (`cached_cast` of torch's
-        autocast_mode.cpp): of a tensor made for inference no gradient could be had later on.
+        It is cached under ``no_grad`` too, but not under ``inference_mode``, where every use casts anew (`cached_cast`
+        of torch's autocast_mode.cpp): an inference tensor could not be used for gradients later.
         """
         if not _is_eligible(tensor) or tensor.dtype == dtype:
             return tensor
@@ -196,7 +196,7 @@ class Casts:
         known = self._kept.get(id(tensor))
         if known is not None and known[0]() is tensor:
             return known[1]
-        with torch.enable_grad():  # it may be used again where gradients are wanted
+        with torch.enable_grad():  # it may be used again where gradients are needed
             made = tensor.to(dtype)
         self._kept[id(tensor)] = weakref.ref(tensor), made
         return made
@@ -211,11 +211,11 @@ class Casts:
 
 
 casts = Casts()
-"""The process's kept casts."""
+"""The cached casts of this process."""
 
 
 def install() -> list[Any]:
-    """Register what autocast does to each operation."""
+    """Register what autocast does for each operation."""
     everything = kernel_library("_")
     everything.fallback(torch.library.fallthrough_kernel, KEY)
     library = kernel_library("aten")
@@ -237,7 +237,7 @@ def install() -> list[Any]:
 
 
 def find(name: str) -> Any:
-    """torch's operation ``name`` or ``name.overload``; ``None`` when it has none of this name."""
+    """torch's operation ``name`` or ``name.overload``; ``None`` if there is none."""
     packet, _dot, overload = name.partition(".")
     return getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
 
@@ -256,7 +256,7 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 def _cast_and_run(operation: Any, dtype: torch.dtype, args: Any, kwargs: dict[str, Any]) -> Any:
     with torch._C._ExcludeDispatchKeyGuard(_keys):
-        # the last argument first, as the compiler has it done
+        # the last argument first, the order in the compiled C++ code
         named = {name: casts.all(value, dtype) for name, value in reversed(kwargs.items())}
         inner = [casts.all(value, dtype) for value in reversed(args)]
         return operation(*reversed(inner), **named)
@@ -330,7 +330,7 @@ def _banned(_operation: Any) -> Callable[..., Any]:
 
 
 def _clear_with_torch() -> None:
-    """Clear the casts where torch clears its own: when the outermost autocast ends, and on request."""
+    """Clear the casts when torch clears its own: when the outermost autocast ends, and on request."""
     original: Callable[[], None] = torch.clear_autocast_cache
 
     def clear() -> None:

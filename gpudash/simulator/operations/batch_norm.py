@@ -1,8 +1,8 @@
-"""Batch normalisation as CUDA does it: by cuDNN, or by torch's own kernels for channels that lie first or last.
+"""Batch normalisation as on CUDA: by cuDNN, or by torch's kernels for channels first or last.
 
 The sources are aten/src/ATen/native/Normalization.cpp (`_select_batch_norm_backend`), cudnn/BatchNorm.cpp and
-cuda/Normalization.cu and .cuh of torch 2.13. torch chooses cuDNN by the kind of device, so that on a simulated one both
-arrive as ``native_batch_norm``.
+cuda/Normalization.cu and .cuh of torch 2.13. torch selects cuDNN by device type, so on a simulated device both arrive
+as ``native_batch_norm``.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from gpudash.simulator.operations.scripts import (
 )
 
 THREADS = 512
-"""Of a block (`MAX_BLOCK_SIZE`)."""
+"""Threads in a block (`MAX_BLOCK_SIZE`)."""
 
 ROWS_PER_THREAD, WIDEST_TILE, MOST_BLOCKS, FEWEST_BLOCKS = 16, 32, 128, 8
-"""`ELEMENTS_PER_THREAD`, `OPTIMAL_TILE_W`, `MAX_H_BLOCK`, and how many blocks are worth adding up their results."""
+"""`ELEMENTS_PER_THREAD`, `OPTIMAL_TILE_W`, `MAX_H_BLOCK`, and the fewest blocks worth combining."""
 
 MOST_BY_CUDNN = {True: 880_801, False: 65_535}
-"""Images of a batch that cuDNN takes, in training and at inference."""
+"""The most images in a batch that cuDNN supports, in training and at inference."""
 
 
 def forward(given: Arguments, _architecture: Architecture) -> Script:
-    """Partial means and variances of channels that lie last, which several blocks add up."""
+    """Partial means and variances for channels last, which several blocks combine."""
     values = given["input"]
     if _is_by_cudnn(given, training=bool(given["training"])):
         return (*copied_bytes([values], suggested_layout(values)), RESULT)
@@ -45,7 +45,7 @@ def forward(given: Arguments, _architecture: Architecture) -> Script:
 
 
 def backward(given: Arguments, _architecture: Architecture) -> Script:
-    """cuDNN reads the gradient as the input lies; torch's kernels for channels that lie last have two sums of each."""
+    """cuDNN needs the gradient in the input's layout; torch's kernels for channels last have two sums per channel."""
     grad, values, (_, of_weight, of_bias) = given["grad_out"], given["input"], given["output_mask"]
     if given["train"] and _is_by_cudnn(given, training=True):
         return (*copied_bytes([grad], suggested_layout(values)), RESULT)
@@ -55,13 +55,13 @@ def backward(given: Arguments, _architecture: Architecture) -> Script:
     partial: Script = ()
     if _has_channels_last(grad):
         partial = _partial_sums(values, 2)
-    # what the blocks counted and left goes before the results are made, the last one first; the two sums stay
+    # the blocks' semaphores and partial sums are freed in reverse order before the results are made; the two sums stay
     given_back = tuple(-place for place in range(2 + len(partial), 2, -1))
     return (sums, sums, *partial, *given_back, RESULT)
 
 
 def without_unused_statistics(forward: Callable[..., tuple[torch.Tensor, ...]]) -> Callable[..., Any]:
-    """The forward pass without the statistics that cuDNN does not keep outside of training."""
+    """The forward pass without the statistics that cuDNN keeps only in training."""
     names = ("input", "weight", "bias", "running_mean", "running_var", "training")
 
     def compute(*args: Any, **named: Any) -> Any:
@@ -75,7 +75,7 @@ def without_unused_statistics(forward: Callable[..., tuple[torch.Tensor, ...]]) 
 
 
 def laid_as_on_cuda(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """The backward pass with the input's gradient laid as the input, in place of as its own."""
+    """The backward pass with the input's gradient in the input's layout rather than its own."""
 
     def compute(grad: torch.Tensor, values: torch.Tensor, *rest: Any) -> Any:
         made, *others = backward(grad, values, *rest)
@@ -87,11 +87,11 @@ def laid_as_on_cuda(backward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_by_cudnn(given: Arguments, *, training: bool) -> bool:
-    """As far as the arguments of the native operation tell it; what it is without a bias, it is with one."""
+    """As far as the arguments of the native operation show; without a bias the choice is the same as with one."""
     values, weight, mean, spread = (given[name] for name in ("input", "weight", "running_mean", "running_var"))
     if not torch.backends.cudnn.enabled or weight is None or values.dim() < 3:
         return False
-    # cuDNN takes halves with weights in float32 only
+    # cuDNN supports half precision only with float32 weights
     if torch.bfloat16 in (values.dtype, weight.dtype) or (values.dtype in HALVES and weight.dtype != torch.float32):
         return False
     has_statistics = mean is not None and spread is not None
@@ -101,7 +101,7 @@ def _is_by_cudnn(given: Arguments, *, training: bool) -> bool:
 
 
 def _has_channels_last(values: torch.Tensor) -> bool:
-    """Whether torch's kernels for such run (`batch_norm_use_channels_last_kernels`)."""
+    """Whether torch uses its kernels for channels last (`batch_norm_use_channels_last_kernels`)."""
     if values.is_contiguous():
         return values.stride(1) == 1
     layouts = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -109,17 +109,17 @@ def _has_channels_last(values: torch.Tensor) -> bool:
 
 
 def _partial_sums(values: torch.Tensor, numbers: int) -> Script:
-    """What several blocks leave for the last of them (`flexible_launch_configs`), and who counts them.
+    """Partial results of several blocks for the last of them (`flexible_launch_configs`), and their semaphores.
 
     Args:
-        numbers: of each channel in each block.
+        numbers: per channel in each block.
     """
     channels = int(values.shape[1])
     rows = values.numel() // max(1, channels)
     if not rows:
         return ()
     wide = min(_power_below(channels), WIDEST_TILE)
-    # first as wide as channels allow, then as high as rows do, and wider again where threads are left
+    # first as wide as the channels allow, then as high as the rows do, and wider again if threads are left
     high = min(_power_below(-(-rows // ROWS_PER_THREAD)), THREADS // wide)
     if wide * high != THREADS:
         wide = min(_power_below(channels), THREADS // high)
@@ -130,5 +130,5 @@ def _partial_sums(values: torch.Tensor, numbers: int) -> Script:
 
 
 def _power_below(number: int) -> int:
-    """The largest power of 2 that is not above ``number`` (`lastPow2`)."""
+    """The largest power of 2 that does not exceed ``number`` (`lastPow2`)."""
     return 1 << (number.bit_length() - 1)

@@ -1,8 +1,8 @@
-"""What ranks tell each other of tensors on a simulated device: it goes as bytes of the host, by a backend for the CPU.
+"""Collectives on tensors of a simulated device, which exchange host bytes through a backend for the CPU.
 
-Every rank is a process of its own, which no other has the tensors of, so that only the numbers are in common. A backend
-such as gloo has no kernels for a device that Python registers; it is therefore given the host's bytes in which the
-numbers lie, and writes its results there.
+Every rank is a process, and no other process has its tensors, so ranks share numbers only. A backend such as gloo has
+no kernels for a device registered from Python. It therefore gets the host bytes that hold the numbers, and writes its
+results there.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from gpudash.simulator.operations.operations import Engine
 NAMESPACE = "c10d"
 
 NOT_WAITED_FOR = frozenset(("send", "recv_", "recv_any_source_"))
-"""Operations whose work may end only after the rank has gone on: two ranks may each send before they receive."""
+"""Operations whose work may complete after the call returns: two ranks may each send before they receive."""
 
 
 class Spent:
-    """Time that this process has spent in collectives, which is exchanging and waiting for ranks that come later.
+    """Time this process has spent in collectives: exchanging, and waiting for slower ranks.
 
     Attributes:
-        seconds: since the process began.
-        inside: how many threads are in a collective now.
+        seconds: since the process started.
+        inside: how many threads are in a collective at present.
     """
 
     def __init__(self) -> None:
@@ -38,19 +38,19 @@ class Spent:
 
 
 spent = Spent()
-"""Of this process. Of two threads that are in collectives at once both count."""
+"""Of this process. If two threads are in collectives at once, both count."""
 
 
 def install(engine: Engine) -> list[Any]:
-    """Register the collectives; they last as long as the library. None where this torch has no ranks.
+    """Register the collectives, for as long as the library lives. Nothing if this torch has no ranks.
 
-    Each is over when its call returns, as everything on a simulated device, but for `NOT_WAITED_FOR`.
+    Each is complete when its call returns, like everything on a simulated device, except `NOT_WAITED_FOR`.
     """
     if not torch.distributed.is_available() or not hasattr(torch.distributed.Work, "unbox"):
         return []
     library = kernel_library(NAMESPACE)
     with warnings.catch_warnings():
-        # torch has a kernel for such devices, which asks for a backend that only C++ can give them
+        # torch has a kernel for such devices, but it needs a backend that only C++ can provide
         warnings.filterwarnings("ignore", category=UserWarning)
         for name in torch._C._dispatch_get_all_op_names():
             if name.startswith(f"{NAMESPACE}::") and torch._C._dispatch_has_kernel_for_dispatch_key(name, KEY):
@@ -84,7 +84,7 @@ def _collective(engine: Engine, name: str) -> Callable[..., Any]:
         if name in NOT_WAITED_FOR or found is None:
             return found
         work = _finished(found[-1] if isinstance(found, tuple) else found, args[0])
-        # what has results beside its work returns its first argument, which it has filled
+        # operations with results besides their work return the first argument, which they filled
         if isinstance(found, tuple):
             return (args[0], work)
         return work
@@ -94,9 +94,9 @@ def _collective(engine: Engine, name: str) -> Callable[..., Any]:
 
 @hands_on
 def _finished(boxed: Any, outputs: Any) -> Any:
-    """Wait for a work, and give one for it whose result is of the simulated device.
+    """Wait for a work handle, and return one whose result is on the simulated device.
 
-    DistributedDataParallel takes the gradients out of the result.
+    DistributedDataParallel reads the gradients from the result.
     """
     from torch._C import _distributed_c10d
 

@@ -1,6 +1,6 @@
-"""Recurrent layers by cuDNN, as on CUDA: what they ask of the allocator is that of aten/src/ATen/native/cudnn/RNN.cpp.
+"""Recurrent layers with cuDNN, as on CUDA: the requests to the allocator follow aten/src/ATen/native/cudnn/RNN.cpp.
 
-The numbers are the CPU's. A backward pass computes its forward pass again, with the same dropout.
+The CPU computes the numbers. A backward pass repeats its forward pass, with the same dropout.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from gpudash.simulator.operations.attention import recalled, remembered
 from gpudash.simulator.operations.operations import Engine
 
 CUDNN_DTYPES = (torch.float16, torch.float32, torch.float64)
-"""Those whose weights torch lays together for cuDNN (``CUDNN_TENSOR_DTYPES`` of torch/backends/cudnn)."""
+"""Dtypes whose weights torch flattens for cuDNN (``CUDNN_TENSOR_DTYPES`` of torch/backends/cudnn)."""
 
 SCATTERED = (
     "RNN module weights are not part of single contiguous chunk of memory. This means they need to be compacted at "
     "every call, possibly greatly increasing memory usage. To compact weights again call flatten_parameters()."
 )
-"""torch's words."""
+"""torch's message."""
 
 ONLY_IN_TRAINING = "cudnn RNN backward can only be called in training mode"
-"""torch's words."""
+"""torch's message."""
 
 IN_C = torch._C.DispatchKey.CompositeImplicitAutograd
-"""torch's own way in C++, where ``decompose`` would take the one it has in Python."""
+"""torch's C++ implementation; ``decompose`` would use the Python one."""
 
 PACKETS: dict[RecurrentCell, Any] = {
     RecurrentCell.LSTM: torch.ops.aten.lstm,
@@ -53,7 +53,7 @@ _network: Callable[..., tuple[torch.Tensor, ...]] = torch.ops.aten._cudnn_rnn
 
 
 def install(engine: Engine) -> list[Any]:
-    """Register the layers, and lead torch's recurrent networks to them."""
+    """Register the layers, and route torch's recurrent networks to them."""
     library = kernel_library("aten")
     kernels = Networks(engine)
     library.impl("_cudnn_rnn", kernels.forward, KEY)
@@ -77,7 +77,7 @@ def layers_of(
     dtype: torch.dtype,
     drops: bool,
 ) -> RecurrentLayers:
-    """A network by what torch tells cuDNN of it."""
+    """The network described by the arguments that torch passes to cuDNN."""
     directions = 1
     if bidirectional:
         directions = 2
@@ -86,11 +86,11 @@ def layers_of(
 
 
 def places(layers: RecurrentLayers, has_biases: bool) -> tuple[list[int], int]:
-    """Where cuDNN wants each weight, in torch's order, and how many numbers there are: all matrices, then all biases,
-    for which there is room also where there are none."""
+    """Where cuDNN expects each weight, in torch's order, and the total count: all matrices, then all biases, for which
+    there is space even if there are none."""
     found: list[int] = []
     gates = layers.cell.gates * layers.hidden
-    # biases stand behind all matrices, two for each layer and direction
+    # biases follow all matrices, two for each layer and direction
     at = 0
     bias_at = layers.matrices()
     for place in range(layers.layers * layers.directions):
@@ -110,7 +110,8 @@ def places(layers: RecurrentLayers, has_biases: bool) -> tuple[list[int], int]:
 
 
 def _leading(engine: Engine, cell: RecurrentCell, operation: Any) -> Callable[..., Any]:
-    """A kernel of ``operation`` that asks cuDNN where torch does on CUDA (``lstm`` of aten/src/ATen/native/RNN.cpp)."""
+    """A kernel for ``operation`` that uses cuDNN where torch does on CUDA (``lstm`` of
+    aten/src/ATen/native/RNN.cpp)."""
     is_packed = operation._overloadname == "data"
 
     def run(values: torch.Tensor, *args: Any) -> Any:
@@ -128,14 +129,14 @@ def _leading(engine: Engine, cell: RecurrentCell, operation: Any) -> Callable[..
             hx, cx = states
         hidden = hx.shape[2]
         projection = 0
-        # projected, the state that is the result is narrower than the cell's
+        # with a projection, the resulting state is narrower than the cell's
         if cx is not None and cx.shape[2] != hx.shape[2]:
             hidden = cx.shape[2]
             projection = hx.shape[2]
         layers = layers_of(cell, values.shape[-1], hidden, projection, count, bidirectional, values.dtype, False)
         buffer = _laid_together(engine, layers, weights, has_biases)
         state = _dropout_state(engine, values, train and dropout > 0)
-        # weights of a layer and direction: two matrices, two biases, a projection
+        # weights per layer and direction: two matrices, two biases, a projection
         each = 2
         if has_biases:
             each += 2
@@ -152,7 +153,7 @@ def _leading(engine: Engine, cell: RecurrentCell, operation: Any) -> Callable[..
 
 
 def _is_accepted(engine: Engine, values: torch.Tensor) -> bool:
-    """``cudnn_is_acceptable``; bfloat16 since capability 8.0, as torch 2.11 and 2.13 were seen to do."""
+    """``cudnn_is_acceptable``; bfloat16 since capability 8.0, as observed with torch 2.11 and 2.13."""
     if not torch.backends.cudnn.enabled or values.device.type != DEVICE or not values.numel():
         return False
     capability = engine.card(engine.index_of(values.device)).architecture.capability
@@ -162,7 +163,7 @@ def _is_accepted(engine: Engine, values: torch.Tensor) -> bool:
 def _laid_together(
     engine: Engine, layers: RecurrentLayers, weights: Sequence[torch.Tensor], has_biases: bool
 ) -> torch.Tensor | None:
-    """The one piece of memory that all weights lie in as cuDNN wants them; ``None`` when they do not."""
+    """The single buffer that holds all weights in cuDNN's layout; ``None`` if there is none."""
     wanted, count = places(layers, has_biases)
     storage = weights[0].untyped_storage()
     if storage.nbytes() < count * weights[0].dtype.itemsize or len(wanted) != len(weights):
@@ -178,8 +179,7 @@ def _laid_together(
 def _dropout_state(engine: Engine, near: torch.Tensor, is_needed: bool) -> torch.Tensor | None:
     index = engine.index_of(near.device)
     if is_needed and index not in engine.dropout_states:
-        # the seed lives only until the state is made, one after the other, as on CUDA; the state stays for
-        # good
+        # as on CUDA, the seed lives only until the state is created, one state after the other; the state stays
         seed = engine.empty((), torch.int64, index, None)
         size = dropout_state_bytes(engine.card(index).architecture)
         del seed
@@ -188,7 +188,7 @@ def _dropout_state(engine: Engine, near: torch.Tensor, is_needed: bool) -> torch
 
 
 def _in_half_precision(engine: Engine) -> Callable[..., Any]:
-    """What autocast does, to whichever dtype: everything in float16, the weights copied at each call
+    """What autocast does, for any of its dtypes: everything in float16, with weights copied at each call
     (``_cudnn_rnn_cast_reflatten`` of aten/src/ATen/cudnn/AutocastRNN.cpp)."""
     keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, autocast.KEY))
 
@@ -241,7 +241,7 @@ class Networks:
         cx: torch.Tensor | None,
         *how: Any,
     ) -> tuple[torch.Tensor, ...]:
-        """Result, last hidden and cell state, what is kept for the backward pass, and the weights in one piece."""
+        """Result, last hidden and cell state, the reserve for the backward pass, and the weights in one buffer."""
         call = _Call(self._engine, values, each, how[:-1])
         given = [*weights, hx]
         if cx is not None:
@@ -271,8 +271,7 @@ class Networks:
         if self._engine.computes:
             if layers.dropout:
                 number = remembered(torch.default_generator.get_state())
-                # the reserve holds no numbers of cuDNN's here: there is room in it for what the backward pass
-                # has to know
+                # the reserve does not hold cuDNN's numbers here, so it has space for what the backward pass needs
                 self._engine.like(reserve)[:8].view(torch.int64).fill_(number)
             like = self._engine.like
             states = [like(hx)]
@@ -305,14 +304,14 @@ class Networks:
         """Gradients for the values, both states, and the weights.
 
         Raises:
-            RuntimeError: as torch does, when the forward pass was none of training.
+            RuntimeError: as in torch, if the forward pass was not in training mode.
         """
         *settings, _dropout_state, reserve, wanted = how
         if grad_result is None and grad_hy is None and grad_cy is None:
             return None, None, None, []
         call = _Call(self._engine, values, each, settings)
         given = [grad_result, grad_hy, grad_cy]
-        # torch makes zeros for the gradients that are not there, in this order
+        # torch creates zeros for missing gradients, in this order
         of_result = grad_result
         if of_result is None:
             of_result = self._zeros(result)
@@ -359,7 +358,7 @@ class Networks:
         of_hy: torch.Tensor,
         of_cy: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Room for the gradients of the values and the states, after what ``_cudnn_rnn_backward_input`` asks for."""
+        """Gradients of the values and the states, after the requests of ``_cudnn_rnn_backward_input``."""
         _check_contiguous(hx, cx)
         turned = call.turned(values).contiguous()
         grad = call.turned(of_result).contiguous()
@@ -384,7 +383,7 @@ class Networks:
         hx: torch.Tensor,
         cx: torch.Tensor | None,
     ) -> list[torch.Tensor]:
-        """Room for the weights' gradients, in one piece unless there are no biases (``_cudnn_rnn_backward_weight``)."""
+        """The weights' gradients, in one buffer unless there are no biases (``_cudnn_rnn_backward_weight``)."""
         turned = call.turned(values).contiguous()
         whole = self._take(buffer.shape, buffer)
         workspace = self._bytes(call.working_bytes(forward=False), values)
@@ -402,13 +401,13 @@ class Networks:
         return self._engine.empty((count,), torch.uint8, near.device.index, None)
 
     def _zeros(self, near: torch.Tensor) -> torch.Tensor:
-        """Room of the same size, which is not read."""
+        """A buffer of the same size, which is not read."""
         return self._take(near.shape, near)
 
 
 class _Call:
     """Settings ``how`` of one call: cell, hidden, projection, layers, batch first, dropout, training, directions and
-    the batch at each step of packed sequences."""
+    the batch size at each step of packed sequences."""
 
     def __init__(self, engine: Engine, values: torch.Tensor, each: int, how: Sequence[Any]) -> None:
         mode, hidden, projection, count, batch_first, self._dropout, self.train, self._both, lengths = how
@@ -426,7 +425,7 @@ class _Call:
             self.given = Sequences(steps, batch, steps * batch)
 
     def turned(self, values: torch.Tensor) -> torch.Tensor:
-        """With the steps first."""
+        """``values`` with the steps first."""
         if self._batch_first and not self._lengths:
             return values.transpose(0, 1)
         return values
@@ -435,25 +434,25 @@ class _Call:
 
     @property
     def result_size(self) -> tuple[int, ...]:
-        """With the steps first."""
+        """Size of the result with the steps first."""
         width = self.layers.outputs * self.layers.directions
         if self._lengths:
             return self.given.rows, width
         return self.given.steps, self.given.batch, width
 
     def state_size(self, width: int) -> tuple[int, ...]:
-        """Of a state of all layers."""
+        """Size of a state over all layers."""
         return self.layers.layers * self.layers.directions, self.given.batch, width
 
     def working_bytes(self, *, forward: bool) -> int:
-        """The workspace."""
+        """Size of the workspace."""
         chosen = algorithm(self.layers, self.given, self._architecture, forward=forward)
         return working_bytes(self.layers, self.given, chosen, self._architecture.capability)
 
     def computed(
         self, values: torch.Tensor, states: list[torch.Tensor], weights: list[torch.Tensor]
     ) -> tuple[torch.Tensor, ...]:
-        """What the CPU makes of tensors of its own."""
+        """Compute the results from CPU tensors."""
         packet = PACKETS[self.layers.cell]
         given: Any = states
         if self.layers.cell is not RecurrentCell.LSTM:
@@ -473,7 +472,7 @@ class _Call:
         given: list[torch.Tensor | None],
         reserve: torch.Tensor,
     ) -> tuple[torch.Tensor | None, ...]:
-        """Those of the values, the states and the weights, by the CPU, of the gradients ``given`` of each result."""
+        """Gradients of the values, the states and the weights, computed on the CPU from ``given``, one per result."""
         with _autograd(), torch.enable_grad(), self._same_dropout(reserve):
             leaves = [one.detach().requires_grad_() for one in (values, *states, *weights)]
             made = self.computed(leaves[0], leaves[1 : 1 + len(states)], leaves[1 + len(states) :])
@@ -501,8 +500,8 @@ class _Call:
 
 @contextmanager
 def _autograd() -> Iterator[None]:
-    """Let the CPU's operations be recorded, which in a kernel of torch's they are not."""
-    # torch leaves autograd's keys out while one of its kernels runs, and this is one
+    """Let autograd record the CPU's operations, which it does not do inside a kernel."""
+    # torch excludes autograd's dispatch keys while a kernel runs, and this is one
     left_out = torch._C._dispatch_tls_local_exclude_set()
     for name in ("AutogradCPU", "AutogradOther", "ADInplaceOrView"):
         left_out = left_out.remove(getattr(torch._C.DispatchKey, name))

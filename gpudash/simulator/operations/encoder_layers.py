@@ -1,8 +1,8 @@
-"""The fast path of ``nn.TransformerEncoderLayer`` and ``nn.MultiheadAttention`` at inference, as CUDA takes it.
+"""The inference fast path of ``nn.TransformerEncoderLayer`` and ``nn.MultiheadAttention``, as on CUDA.
 
-torch runs a whole layer as one operation, whose parts each take memory (aten/src/ATen/native/transformers:
-transformer.cpp, attention.cpp and cuda/attention.cu; the masked softmax is that of cuda/SoftMax.cu). Here the same
-parts are called in the same order, each by its own kernel of the simulated device.
+torch runs a whole layer as one operation, whose parts each allocate memory (aten/src/ATen/native/transformers:
+transformer.cpp, attention.cpp and cuda/attention.cu; the masked softmax is in cuda/SoftMax.cu). Here the same parts
+are called in the same order, each with its own kernel for the simulated device.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from gpudash.simulator.operations.operations import Engine
 FUSED = (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, cudnn)
 
 OF_ROWS_AND_COLUMNS, OF_KEYS = 0, 1
-"""A mask's type: the same for all of the batch, (length, length), or of the padding, (batch, length)."""
+"""Mask types: the same for the whole batch, (length, length), or the padding, (batch, length)."""
 
 LONGEST_PERSISTENT, WIDEST_PERSISTENT = 1024, 4096
-"""Elements and bytes of a row that the masked softmax reads at once; it takes two more copies for longer ones."""
+"""Elements and bytes of a row that the masked softmax reads at once; longer rows take two more copies."""
 
 _attention = torch.ops.aten._native_multi_head_attention
 _masked_softmax: Callable[..., torch.Tensor] = torch.ops.aten._masked_softmax
@@ -33,7 +33,7 @@ _activated = torch.ops.aten._addmm_activation
 
 
 def install(engine: Engine) -> list[Any]:
-    """Register the layer, its attention and the parts that only it uses."""
+    """Register the layer, its attention and the operations that only it uses."""
     library = kernel_library("aten")
     parts = EncoderAttention(engine)
     for name, kernel in {
@@ -68,7 +68,7 @@ def layer(
     mask: torch.Tensor | None = None,
     mask_type: int | None = None,
 ) -> torch.Tensor:
-    """A layer's result for ``src`` of sizes (batch, length, ``embed_dim``)."""
+    """The layer's output for ``src``, of sizes (batch, length, ``embed_dim``)."""
     if not src.numel():
         return src.clone()
     first = norm_weight_1, norm_bias_1, eps
@@ -98,7 +98,7 @@ def layer(
 
 
 class EncoderAttention:
-    """Attention of several heads, from its inputs to its projection."""
+    """Multi-head attention, from its inputs to its projection."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -122,7 +122,7 @@ class EncoderAttention:
         """The projected result, (batch, length, ``embed_dim``), and the weights if they are needed.
 
         Raises:
-            RuntimeError: for sizes that torch refuses.
+            RuntimeError: for sizes that torch rejects.
         """
         _check(query, key, value, embed_dim, num_head)
         if mask is None and not need_weights and self._is_fused(query, key, value, num_head):
@@ -142,7 +142,7 @@ class EncoderAttention:
         batch, length = query.shape[:2]
         scores = torch.bmm(queries, keys.transpose(1, 2)).view(batch, num_head, length, keys.shape[1])
         scores = self._softmax(scores, mask, mask_type)
-        torch.bmm(scores.flatten(0, 1), values, out=queries)  # which is not needed any more
+        torch.bmm(scores.flatten(0, 1), values, out=queries)  # whose contents are no longer needed
         weights = None
         if need_weights:
             weights = scores
@@ -158,7 +158,7 @@ class EncoderAttention:
     def split(
         self, qkv: torch.Tensor, qkv_bias: torch.Tensor, num_heads: int
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Queries (scaled), keys and values, each (batch, heads, length, width), which lie in one piece of memory."""
+        """Queries (scaled), keys and values, each (batch, heads, length, width), in a single buffer."""
         batch, length, wide = qkv.shape
         width = wide // 3 // num_heads
         size = (3, batch, num_heads, length, width)
@@ -175,10 +175,10 @@ class EncoderAttention:
     def masked_softmax(
         self, scores: torch.Tensor, mask: torch.Tensor, dim: int | None = None, mask_type: int | None = None
     ) -> torch.Tensor:
-        """Softmax of ``scores`` without those that ``mask`` names.
+        """Softmax of ``scores`` without the elements that ``mask`` excludes.
 
         Raises:
-            RuntimeError: for a mask that torch refuses.
+            RuntimeError: for a mask that torch rejects.
         """
         result = torch.empty_like(scores)
         if dim is None:
@@ -211,7 +211,7 @@ class EncoderAttention:
         return result
 
     def _is_fused(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, heads: int) -> bool:
-        """Whether all three are one tensor that a fused kernel of attention would take."""
+        """Whether all three are one tensor that a fused attention kernel supports."""
         if not (query is key and key is value) or not query.numel():
             return False
         capability = self._engine.card(query.device.index).architecture.capability
@@ -219,7 +219,7 @@ class EncoderAttention:
         return choose(part, part, part, None, False, False, 0.0, capability) in FUSED
 
     def _softmax(self, scores: torch.Tensor, mask: torch.Tensor | None, mask_type: int | None) -> torch.Tensor:
-        """In place without a mask."""
+        """Softmax, in place if there is no mask."""
         if mask is not None:
             truths = mask.to(torch.bool)
             return _masked_softmax(scores, truths, scores.dim() - 1, mask_type)
@@ -237,7 +237,7 @@ def _heads(tensor: torch.Tensor, heads: int) -> torch.Tensor:
 def _projected(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, width: int, weight: torch.Tensor
 ) -> torch.Tensor:
-    """Queries, keys and values beside one another: by as few products as there are different inputs."""
+    """Queries, keys and values side by side, with one product for each different input."""
     if key is value:
         if query is key:
             return functional.linear(query, weight)

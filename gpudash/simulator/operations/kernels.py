@@ -1,4 +1,4 @@
-"""What the simulated device does itself: making, sizing and copying tensors, and what torch would split up for it."""
+"""The simulated device's own kernels: creating, resizing and copying tensors, and operations torch would decompose."""
 
 from __future__ import annotations
 
@@ -34,18 +34,19 @@ WHOLE = (
     "native_layer_norm",
     "split_with_sizes_copy.out",
 )
-"""Operations that CUDA runs whole while torch splits them up for devices without a kernel, with temporaries between
-(``CUDA`` beside a composite kernel in torch's native_functions.yaml; besides them every ``_foreach`` operation)."""
+"""Operations that CUDA runs as a whole, but that torch decomposes for devices without a kernel, with temporaries in
+between (``CUDA`` beside a composite kernel in torch's native_functions.yaml; in addition every ``_foreach``
+operation)."""
 
 VIEWS = ("_reshape_alias", "alias", "as_strided", "unfold", "view")
-"""Operations that only give other sizes and strides to a tensor's bytes, on which all others of the kind are built."""
+"""Operations that only change sizes and strides, on which all other view operations are built."""
 
 _set_storage = torch.ops.aten.set_.source_Storage_storage_offset
 
 
 def install(engine: Engine) -> list[Any]:
-    """Register the device's kernels; they last as long as the libraries."""
-    # kept by the backend for the process's life
+    """Register the device's kernels, for as long as the libraries live."""
+    # the backend keeps them for the life of the process
     everything = kernel_library("_")
     everything.fallback(engine.run_boxed, KEY)
     library = kernel_library("aten")
@@ -57,18 +58,18 @@ def install(engine: Engine) -> list[Any]:
         **_COMPOSED,
         "native_dropout": _dropout_of(engine),
     }
-    if engine.computes:  # a dry run, whose copies keep no numbers, has its own
+    if engine.computes:  # a dry run has its own, whose copies keep no numbers
         own_kernels["_to_copy"] = _to_copy
     for name, kernel in own_kernels.items():
         library.impl(name, kernel, KEY)
     for name, function in _COMPOSED.items():
-        # torch must not take its own in their place before it comes to the device
+        # otherwise torch would use its own before it reaches the device
         library.impl(name, function, f"Autograd{KEY}")
     for key in ("Conjugate", "Negative"):
-        # without it torch would make a copy of a conjugated tensor before copying it, by copying it
+        # without it torch would copy a conjugated tensor before it copies it
         library.impl("_copy_from", torch.library.fallthrough_kernel, key)
     for name in VIEWS:
-        # without a detour by the kernel of everything: they are half of all calls of a training step
+        # bypassing the fallback kernel: these are half of all calls in a training step
         library.hand_on(name, functools.partial(overload(f"aten::{name}").redispatch, AS_ON_CPU), KEY)
     library.hand_on("convolution", _convolution_of(engine), KEY)
     for name in torch._C._dispatch_get_all_op_names():
@@ -90,14 +91,14 @@ def _is_whole(name: str) -> bool:
     if short in WHOLE:
         return True
     if short == "new_empty_strided":
-        return False  # it makes a tensor, on any device
+        return False  # it creates a tensor, on any device
     if short.startswith("_foreach_"):
         return not short.endswith(("out", "_foreach_zero"))
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, COMPOSITE))
 
 
 def _whole(engine: Engine, name: str) -> Callable[..., Any]:
-    """A kernel that runs the operation ``name`` in one piece; torch's object for it is made at the first call."""
+    """A kernel that runs the operation ``name`` as a whole; torch's object for it is created at the first call."""
     found: list[Any] = []
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
@@ -115,7 +116,7 @@ def overload(name: str) -> Any:
 
 
 def _making(engine: Engine) -> dict[str, Callable[..., Any]]:
-    """Kernels that make tensors and read numbers out of them."""
+    """Kernels that create tensors and read numbers from them."""
 
     def empty(
         size: Sequence[int],
@@ -165,11 +166,11 @@ def _making(engine: Engine) -> dict[str, Callable[..., Any]]:
         return empty(size, dtype, layout, device, pin_memory).zero_()
 
     def is_nestable(_tensor: torch.Tensor, _mask: torch.Tensor) -> bool:
-        """Never: there are no nested tensors, and so transformers keep to padded ones."""
+        """False: there are no nested tensors, so transformers use padded ones."""
         return False
 
     def record_stream(tensor: torch.Tensor, stream: Any) -> None:
-        """Nothing: work is over when its call returns, whatever the stream."""
+        """Do nothing: work is complete when its call returns, on any stream."""
 
     return {
         "empty.memory_format": empty,
@@ -184,8 +185,8 @@ def _making(engine: Engine) -> dict[str, Callable[..., Any]]:
 
 
 def passed_through(source: torch.Tensor, target: torch.Tensor, non_blocking: bool) -> int:
-    """Bytes that a copy between host and GPU passes through there: what is sent lies in order, and is converted on the
-    GPU only if nobody waits for it (`copy_kernel_cuda`, Copy.cu)."""
+    """Bytes of the temporary on the GPU in a copy between host and GPU: transferred data is contiguous, and is
+    converted on the GPU only if the copy is non-blocking (`copy_kernel_cuda`, Copy.cu)."""
     same = source.dtype == target.dtype
     if source.device.type == target.device.type or (same and _lie_alike(source, target)):
         return 0
@@ -209,8 +210,8 @@ def _lie_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
 def _to_copy(
     tensor: torch.Tensor, *, device: torch.device | None = None, non_blocking: bool = False, **options: Any
 ) -> torch.Tensor:
-    """To the CPU without waiting goes into pinned memory, which torch would ask the device's C++ side for. What is to
-    be converted on its way is so before."""
+    """Copy. A non-blocking copy to the CPU goes to pinned memory, for which torch would call the device's C++ side.
+    Data that changes dtype on the way is converted first."""
     out = non_blocking and device is not None and device.type == "cpu"
     if out and tensor.device.type == DEVICE and options.get("dtype") not in (None, tensor.dtype):
         tensor = tensor.to(options["dtype"])
@@ -223,7 +224,7 @@ def _to_copy(
 
 
 def _sizing(engine: Engine) -> dict[str, Callable[..., Any]]:
-    """Kernels that give a tensor another size or other bytes."""
+    """Kernels that change a tensor's size or storage."""
 
     def resize(
         tensor: torch.Tensor, size: Sequence[int], memory_format: torch.memory_format | None = None
@@ -270,11 +271,11 @@ def _check(layout: torch.layout | None, pin_memory: bool | None) -> None:
 
 
 TENSOR_HOLDERS, STORAGE_HOLDERS = 3, 2
-"""How often torch says, while a kernel looks, that a tensor and its storage are held of which only the engine's buffer
-holds one; what Python or another operation asks to be added is held otherwise."""
+"""The reference counts that torch reports inside a kernel for a tensor and its storage if only the engine's buffer
+holds them; a sum that Python or another operation requests has other counts."""
 
 HOLDERS_OF_A_MODE = 2
-"""How often more, for each mode of Python that the operation has come through."""
+"""How many more references there are for each Python mode that the operation passed through."""
 
 
 class _Passed(threading.local):
@@ -282,19 +283,19 @@ class _Passed(threading.local):
 
 
 passed = _Passed()
-"""The modes of ours that the operation of this thread has come through."""
+"""Our modes that the current operation of this thread passed through."""
 
 _add = torch.ops.aten.add.Tensor
 _add_in_place = torch.ops.aten.add_.Tensor
 
 
 def _adding(engine: Engine) -> dict[str, Callable[..., Any]]:
-    """The sum of two tensors: gradients that come to a tensor from several uses are added in place where CUDA's would.
+    """The sum of two tensors. Gradients from several uses of a tensor are accumulated in place if CUDA's would be.
 
-    ``InputBuffer::accumulate`` (torch/csrc/autograd/input_buffer.cpp) adds in place to what has no other owner. It asks
-    how often the storage is held; that of a simulated tensor is held once more, by its Python object, so that the
-    engine asks for a new tensor instead. Here that request is known again, and served by the tensor it would have added
-    to.
+    ``InputBuffer::accumulate`` (torch/csrc/autograd/input_buffer.cpp) accumulates in place if there is no other owner,
+    which it determines from the storage's reference count. The Python object of a simulated tensor is one more
+    reference, so the engine requests a new tensor instead. This kernel recognises that request, and adds to the
+    existing tensor.
     """
 
     def add(one: torch.Tensor, other: Any, *, alpha: Any = 1) -> Any:
@@ -306,7 +307,7 @@ def _adding(engine: Engine) -> dict[str, Callable[..., Any]]:
 
 
 def _takes(one: torch.Tensor, other: Any) -> bool:
-    """Whether ``one`` is held by the engine's buffer only, is dense, and ``other`` can be added to it as it is."""
+    """Whether only the engine's buffer holds ``one``, it is dense, and ``other`` can be added to it unchanged."""
     if one.device.type != DEVICE or not isinstance(other, torch.Tensor):
         return False
     holders = TENSOR_HOLDERS + HOLDERS_OF_A_MODE * passed.modes
@@ -327,12 +328,12 @@ _Gradients = tuple[torch.Tensor | None, ...]
 
 
 CUDNN_DEFAULTS = (False, False, True, True)
-"""No benchmark, not deterministic, cuDNN and TF32 where they can be."""
+"""No benchmark, not deterministic, cuDNN and TF32 if possible."""
 
 
 def _convolution_of(engine: Engine) -> Callable[..., torch.Tensor]:
-    """A convolution, as ``aten::_convolution`` while ``torch.jit.trace`` records, which leaves out the one that calls
-    it (``DONT_RECORD_TRACE``, torch's tools/autograd/gen_trace_type.py)."""
+    """A convolution, recorded as ``aten::_convolution`` while ``torch.jit.trace`` records, which skips the operation
+    that calls it (``DONT_RECORD_TRACE``, torch's tools/autograd/gen_trace_type.py)."""
     convolve = seeing_plainly(_whole(engine, "aten::convolution"), "aten::convolution")
 
     def convolution(*args: Any) -> torch.Tensor:
@@ -346,11 +347,11 @@ def _convolution_of(engine: Engine) -> Callable[..., torch.Tensor]:
 
 
 def _convolving(engine: Engine) -> dict[str, Callable[..., Any]]:
-    """The gradients of a convolution of one, two or three dimensions, made in the order in which CUDA has cuDNN do it.
+    """The gradients of a convolution with one, two or three dimensions, in the order in which cuDNN computes them.
 
-    ``convolution_backward`` (aten/src/ATen/native/Convolution.cpp) makes them one after another. Copies of the input
-    and of the incoming gradient serve those of the input and of the weight, and are given back before the gradient of
-    the bias is added up, which may therefore take their room.
+    ``convolution_backward`` (aten/src/ATen/native/Convolution.cpp) computes them one after another. Copies of the
+    input and of the incoming gradient serve both the input's and the weight's gradient, and are freed before the
+    bias's gradient is summed, which may therefore reuse their memory.
     """
 
     def convolution_backward(
@@ -367,7 +368,7 @@ def _convolving(engine: Engine) -> dict[str, Callable[..., Any]]:
         output_mask: Sequence[bool],
     ) -> _Gradients:
         is_1d = weight.dim() == 3
-        if is_1d:  # taken for images of height 1, whose copy, if it takes one, lasts to the end
+        if is_1d:  # treated as images of height 1, whose copy, if any, lives to the end
             values = engine.copied(values, torch.contiguous_format)
             grad, values, weight = grad.unsqueeze(2), values.unsqueeze(2), weight.unsqueeze(2)
             stride, padding, dilation = [1, *stride], [0, *padding], [1, *dilation]
@@ -409,12 +410,13 @@ def _by_cudnn(
         if output_mask[place]:
             only = [place == number for number in range(3)]
             made[place] = engine.run(_convolution_backward, (grad, values, weight, *rest, only), {})[place]
-    del grad, values  # in torch's order: the last copy first
+    del grad, values  # in torch's order, the last copy first
     return tuple(made)
 
 
 def _softmax_by(kernel: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Softmax by ``kernel``, which takes float16 and gives float32 in one (aten/src/ATen/native/SoftMax.cpp)."""
+    """Softmax with ``kernel``, which can read float16 and return float32 in one pass
+    (aten/src/ATen/native/SoftMax.cpp)."""
 
     def softmax(tensor: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
         if tensor.dtype == torch.float16 and dtype == torch.float32:
@@ -425,7 +427,7 @@ def _softmax_by(kernel: Callable[..., torch.Tensor]) -> Callable[..., torch.Tens
 
 
 def _group_norm(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-    """A group norm of a contiguous tensor: on CUDA channels do not stay last (aten/src/ATen/native/group_norm.cpp)."""
+    """Group norm on a contiguous tensor: CUDA does not keep channels last (aten/src/ATen/native/group_norm.cpp)."""
     return torch.ops.aten.group_norm.default.decompose(tensor.contiguous(), *args, **kwargs)  # type: ignore[no-any-return]
 
 
@@ -437,7 +439,7 @@ _COMPOSED = {
 
 
 def _dropout_of(engine: Engine) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
-    """Dropout, whose mask is made before its result (aten/src/ATen/native/cuda/Dropout.cu)."""
+    """Dropout, which allocates its mask before its result (aten/src/ATen/native/cuda/Dropout.cu)."""
 
     def dropout(tensor: torch.Tensor, p: float, train: bool | None = True) -> tuple[torch.Tensor, torch.Tensor]:
         if train is False or not tensor.numel():

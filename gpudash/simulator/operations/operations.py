@@ -1,4 +1,4 @@
-"""Running torch's operations on tensors of the simulated device: on the CPU, or on sizes alone in a dry run."""
+"""Runs torch's operations on tensors of the simulated device: on the CPU, or on sizes alone in a dry run."""
 
 from __future__ import annotations
 
@@ -63,33 +63,33 @@ MATRIX_PRODUCTS = frozenset(
         "vdot",
     )
 )
-"""Operations that CUDA gives to cuBLAS, which takes its workspace at the first of them."""
+"""Operations that CUDA passes to cuBLAS, which allocates its workspace at the first of them."""
 
 PRODUCTS_WITH_BIAS = frozenset(("addmm", "_addmm_activation"))
-"""Those of them that CUDA may give to cuBLASLt, see `adds_bias_by_lt`."""
+"""Those that CUDA may pass to cuBLASLt, see `adds_bias_by_lt`."""
 
 PRODUCTS_ONE_BY_ONE = frozenset(("addbmm", "addbmm_"))
-"""Those that CUDA does as one product for each matrix of a batch."""
+"""Those that CUDA runs as one product per matrix of the batch."""
 
 _major, _minor = (int(part) for part in torch.__version__.split(".")[:2])
 TORCH_VERSION = _major, _minor
 
 
 class Plan:
-    """What the schema of one operation says.
+    """What the schema of an operation says.
 
     Attributes:
-        names: of its arguments.
-        tensors: the arguments that are single tensors, for which Python may be given a number.
-        written: the arguments that it writes.
-        returned: the written argument that is its result; ``None`` when the result is new.
-        is_view: whether the result shares an argument's bytes, so that only sizes and strides are worked out.
-        is_matrix_product: whether cuBLAS would do it.
-        mixes: whether CUDA takes some of its tensors from the CPU.
-        name: without its namespace.
-        is_question: whether it makes truths that a dry run may know, see `missing_numbers.note_answer`.
-        script_of: what CUDA's kernel takes beside its results, if anything; see `temporaries`.
-        compute: what computes it on the CPU, or its sizes.
+        names: names of its arguments.
+        tensors: the arguments that are single tensors, for which Python may pass a number.
+        written: the arguments that it writes to.
+        returned: the written argument that is its result; ``None`` if the result is new.
+        is_view: whether the result shares an argument's bytes, so that only sizes and strides are computed.
+        is_matrix_product: whether cuBLAS would run it.
+        mixes: whether CUDA accepts some of its tensors on the CPU.
+        name: of the operation, without its namespace.
+        is_question: whether it returns truth values that a dry run may know, see `missing_numbers.note_answer`.
+        script_of: what CUDA's kernel allocates besides its results, if anything; see `temporaries`.
+        compute: the function that computes it on the CPU, or its sizes.
     """
 
     __slots__ = (
@@ -112,7 +112,7 @@ class Plan:
         self.tensors = frozenset(a.name for a in schema.arguments if str(a.type) in ("Tensor", "Optional[Tensor]"))
         self.written = frozenset(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write)
         results = [result.alias_info for result in schema.returns]
-        # torch's schemas: "(a)" is an alias that is not written, as of a view; "(a!)" is one that is
+        # torch's schemas: "(a)" is an alias that is not written to, such as a view; "(a!)" is one that is
         self.is_view = any(alias is not None and not alias.is_write for alias in results)
         self.returned: str | None = None
         # an operation with one written argument and one result returns that argument itself
@@ -132,7 +132,7 @@ class Plan:
 
 
 class Call:
-    """One call of an operation, its tensors of the simulated device replaced by ones that can be computed with."""
+    """One call of an operation, with its simulated tensors replaced by ones that can be computed with."""
 
     __slots__ = ("device", "engine", "is_mixed", "pairs", "plan")
 
@@ -144,7 +144,7 @@ class Call:
         self.pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def inward(self, value: Any, name: str) -> Any:
-        """``value`` with every tensor of the device replaced by its like."""
+        """``value`` with each simulated tensor replaced by its stand-in."""
         if isinstance(value, torch.Tensor):
             return self._tensor(value, name)
         if isinstance(value, (list, tuple)):
@@ -160,8 +160,8 @@ class Call:
     def _tensor(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
         device = tensor.device
         if device.type != DEVICE:
-            # a number of the CPU may stand beside tensors of a GPU, and indices may lie on the CPU; nothing
-            # else may
+            # a scalar tensor on the CPU may be combined with tensors on a GPU, and indices may be on the CPU; nothing
+            # else
             if tensor.dim() and not (self.plan.mixes and name == "indices" and device.type in ("cpu", "meta")):
                 self.is_mixed = True
             if self.engine.computes:
@@ -172,8 +172,7 @@ class Call:
         elif self.device != device.index:
             self.is_mixed = True
         if name in self.plan.written:
-            # an argument that is given twice must have one like, or what is written into the first would be
-            # lost
+            # an argument that is passed twice must have one stand-in, or what is written to the first would be lost
             for known, like in self.pairs:
                 if known is tensor:
                     return like
@@ -182,9 +181,9 @@ class Call:
         return like
 
     def outward(self, value: Any) -> Any:
-        """A result, with every tensor put on the simulated device."""
+        """A result with every tensor moved to the simulated device."""
         if isinstance(value, torch.Tensor):
-            # an operation that returns what it was given returns the same object, as on CUDA
+            # an operation that returns its argument returns the same object, as on CUDA
             for tensor, like in self.pairs:
                 if value is like:
                     return tensor
@@ -201,17 +200,17 @@ class Engine:
 
     Args:
         cards: the cards, by index.
-        computes: whether numbers are computed; otherwise only sizes are worked out.
+        computes: whether numbers are computed; otherwise sizes only.
 
     Attributes:
-        trusting: in a run without numbers, whether a number asked for is answered by 0 instead of refused: for code
-            known not to decide by it.
-        current: index of the device that ``device="sim"`` means.
-        on_copied_in: called with the `Block` of a tensor that is given numbers from another device.
-        integers: in a run without numbers, those that are known all the same; ``None`` where none is needed.
-        dropout_states: of cuDNN's generator for dropout, by a card's index; they stay as long as the cards.
-        echoes: in a run without numbers, whether a copy to the CPU leaves there what is there: for code that gets back
-            what it has sent.
+        trusting: in a run without numbers, whether reading a number returns 0 instead of an error: for code known not
+            to depend on it.
+        current: index of the device that ``device="sim"`` stands for.
+        on_copied_in: called with the `Block` of a tensor that receives numbers from another device.
+        integers: in a run without numbers, the known ones; ``None`` if none are needed.
+        dropout_states: states of cuDNN's dropout generator by card index; they live as long as the cards.
+        echoes: in a run without numbers, whether a copy to the CPU leaves the target's contents unchanged: for code
+            that gets back what it sent.
     """
 
     def __init__(self, cards: Sequence[SimulatedGpu], *, computes: bool = True) -> None:
@@ -231,14 +230,14 @@ class Engine:
         self.integers: KnownIntegers | None = None
 
     def replace(self, cards: Sequence[SimulatedGpu]) -> None:
-        """Put other cards in place of the present ones.
+        """Replace the current cards with others.
 
-        In a dry run what is left on the present ones, as by a reference cycle or a cache of the code, stays theirs.
+        In a dry run, whatever is left on the current cards, such as in a reference cycle or a cache, stays theirs.
 
         Raises:
-            ValueError: one sentence, when one of them holds memory, unless in a dry run.
+            ValueError: in one sentence, if one of them holds memory, unless in a dry run.
         """
-        # first, since the workspaces are blocks of the cards that go
+        # first, since the workspaces are blocks of the cards being removed
         self.drop_workspaces()
         if self.computes:
             self._refuse_if_held()
@@ -249,13 +248,13 @@ class Engine:
 
     def _refuse_if_held(self) -> None:
         if any(_held(card) for card in self.cards):
-            gc.collect()  # what only a reference cycle holds is in use by nobody
+            gc.collect()  # objects held only by reference cycles are not in use
         for card in self.cards:
             if held := _held(card):
                 raise ValueError(f"{DEVICE}:{card.index} still holds {held} bytes, so that it cannot be replaced.")
 
     def index_of(self, device: torch.device | None) -> int:
-        """The index that a device of this kind means: the current one's where it names none."""
+        """The index that a device of this type stands for: the current device's if it has none."""
         if device is None or device.index is None:
             return self.current
         return device.index
@@ -264,7 +263,7 @@ class Engine:
         """The card of ``sim:index``.
 
         Raises:
-            RuntimeError: when there is none.
+            RuntimeError: there is none.
         """
         if index >= len(self.cards):
             count = len(self.cards)
@@ -286,10 +285,9 @@ class Engine:
         """A new tensor in a memory format.
 
         Raises:
-            RuntimeError: torch's, when a size is negative.
+            RuntimeError: torch's, for a negative size.
         """
-        # the rare ways are torch's own, errors included; strides of a contiguous tensor are worked out here,
-        # which is faster
+        # rare cases are left to torch, including errors; computing the strides of a contiguous tensor here is faster
         if memory_format in (torch.channels_last, torch.channels_last_3d) or any(length < 0 for length in size):
             stride = list(torch.empty(size, device="meta", memory_format=memory_format).stride())
         else:
@@ -297,31 +295,30 @@ class Engine:
         return self.empty_strided(size, stride, dtype, index)
 
     def run_boxed(self, operation: Any, *args: Any, **kwargs: Any) -> Any:
-        """`run`, called as torch calls a kernel that serves every operation."""
+        """`run`, with the signature that torch uses for the fallback kernel."""
         return self.run(operation, args, kwargs)
 
     @hands_on
     def run(self, operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Run ``operation``, as the kernel of everything that has none of its own."""
+        """Run ``operation`` as the fallback kernel, for operations that have none of their own."""
         plan = self._plans.get(operation)
         if plan is None:
             plan = self._plans[operation] = Plan(operation)
-        # no bytes are touched: torch's kernel for the CPU works out sizes and strides, and the storage stays
-        # the same
+        # no bytes are touched: torch's CPU kernel computes sizes and strides, and the storage stays the same
         if plan.is_view:
             return operation.redispatch(AS_ON_CPU, *args, **kwargs)
         if plan.script_of is not None:
             result = self._followed(plan, operation, args, kwargs)
         else:
             result = self._results(plan, operation, args, kwargs)
-            # after the result has its bytes, as in Blas.cpp: cuBLAS asks for its workspace when it multiplies
+            # after the result is allocated, as in Blas.cpp: cuBLAS requests its workspace when it multiplies
             if plan.is_matrix_product:
                 self._take_workspaces(plan, args, kwargs, result)
         return result
 
     @property
     def work_log(self) -> WorkLog | None:
-        """Where what is done is written down; ``None`` where nobody asks."""
+        """The log of what is done; ``None`` if nothing is logged."""
         return self._outcomes.log
 
     @work_log.setter
@@ -329,12 +326,12 @@ class Engine:
         self._outcomes.log = log
 
     def count(self, operation: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
-        """Count a call of an operation with a kernel of its own, which `run` does not see."""
+        """Count a call of an operation that has its own kernel, which `run` does not see."""
         if self.work_log is not None:
             self.work_log.note_call(operation, args, kwargs, result)
 
     def counting(self, name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
-        """``kernel`` of the operation ``name``, with its calls counted as those of other operations are."""
+        """``kernel`` of the operation ``name``, with its calls counted like those of other operations."""
         operation = getattr(torch.ops.aten, name).default
 
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -345,26 +342,26 @@ class Engine:
         return run
 
     def note_wait(self) -> None:
-        """The host waits for the device here, as for a number."""
+        """Record that the host waits for the device, as for a number."""
         if self.work_log is not None:
             self.work_log.note(WAITS)
 
     def note_exchange(self, size: int) -> None:
-        """Ranks exchange ``size`` bytes, as by an all-reduce."""
+        """Record that ranks exchange ``size`` bytes, as in an all-reduce."""
         if self.work_log is not None:
             self.work_log.note(Exchange(size))
 
     def note_copy(self, source: torch.Tensor, target: torch.Tensor, *, non_blocking: bool = False) -> None:
-        """A copy is made of which one side, or both, are on a card."""
+        """Record a copy with one or both sides on a card."""
         if self.work_log is not None:
             self.work_log.note_copy(source, target, non_blocking=non_blocking)
 
     @hands_on
     def _counted(self, plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """The result of an operation whose sizes depend on integers that are known.
+        """The result of an operation whose sizes depend on known integers.
 
         Raises:
-            DataDependentError: when they are not.
+            DataDependentError: they are unknown.
         """
         assert self.integers is not None
         if plan.name in missing_numbers.BY_MASKS and (places := self.integers.places(args[1])) is not None:
@@ -397,8 +394,7 @@ class Engine:
                 self.work_log.note_call(operation, args, kwargs, result)
             return result
         work = functools.partial(self._work, plan, operation, args, kwargs)
-        # what a result depends on beside its arguments: where `device="sim"` lies, and the dtype of a new
-        # tensor
+        # a result also depends on the device that `device="sim"` stands for and on the default dtype
         where = self.current, torch.get_default_dtype()
         try:
             result = self._outcomes.call(work, self._made, operation, args, kwargs, where)
@@ -406,11 +402,11 @@ class Engine:
             if self.integers is None:
                 raise
             result = self._counted(plan, operation, args, kwargs)
-            # how much comes of it only the device knows, as for `nonzero`: torch waits for that
+            # only the device knows the result's size, as for `nonzero`, so torch waits for it
             if self.work_log is not None:
                 self.work_log.note_call(operation, args, kwargs, result)
                 self.work_log.note(WAITS)
-        # also where the outcome was known: the numbers are other ones at every call
+        # even if the outcome was known: the numbers differ at every call
         if self.integers is not None:
             self.integers.follow(plan, args, kwargs, result)
         if plan.is_question and isinstance(result, torch.Tensor) and result.dtype is torch.bool:
@@ -418,14 +414,14 @@ class Engine:
         return result
 
     def _followed(self, plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """The results of an operation whose kernel takes memory of its own: by its script."""
+        """The results of an operation whose kernel allocates memory of its own, according to its script."""
         given = {**dict(zip(plan.names, args)), **kwargs}
         card = self.card(self._device_of(given.values()))
         assert plan.script_of is not None
         result: Any = None
         taken = list[Any]()
-        # a script in the order of the kernel's source: more than nothing takes bytes, less gives back what
-        # came as many-eth, and 0 is where the results are made
+        # a script in the order of the kernel's source: a positive number allocates bytes, a negative one frees the
+        # n-th block, and at 0 the results are allocated
         for step in plan.script_of(given, card.architecture):
             if step > 0:
                 taken.append(self.room(step, card.index))
@@ -437,13 +433,13 @@ class Engine:
                 result = self._results(plan, operation, args, kwargs)
         if plan.is_matrix_product:
             self._take_workspaces(plan, args, kwargs, result)
-        # the last one first, as C++ ends the lives of local variables
+        # in reverse order, as C++ destroys local variables
         while taken:
             taken.pop()
         return result
 
     def room(self, size: int, index: int) -> torch.UntypedStorage | None:
-        """Workspace of ``size`` bytes on a card, for as long as it is kept; ``None`` for none."""
+        """Workspace of ``size`` bytes on a card, freed when it is dropped; ``None`` for none."""
         if not size:
             return None
         card = self.card(index)
@@ -452,7 +448,7 @@ class Engine:
         return made
 
     def _device_of(self, values: Iterable[Any]) -> int:
-        """Index of the simulated device that the first tensor on one lies on."""
+        """Index of the simulated device of the first tensor that is on one."""
         for value in values:
             inner: Iterable[Any] = (value,)
             if isinstance(value, (list, tuple)):
@@ -490,7 +486,7 @@ class Engine:
             if self.computes or not (isinstance(error, NotImplementedError) or missing_numbers.explains(error)):
                 raise
             raise missing_numbers.of_operation(plan.name) from error
-        # before the result goes out: what was resized has to have its bytes by then
+        # before the result is returned: resized tensors must have their bytes by then
         if plan.written:
             self._follow(call)
         if plan.returned is not None:
@@ -505,14 +501,14 @@ class Engine:
         return result
 
     def like(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor that can be computed with and shares the bytes of ``tensor``; in a dry run one without bytes."""
+        """A tensor to compute with that shares the bytes of ``tensor``; in a dry run, one without bytes."""
         if not self.computes:
             made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
         else:
             host = self.storages.host(tensor.untyped_storage())
             made = torch.empty(0, dtype=tensor.dtype)
             made.set_(host, tensor.storage_offset(), tensor.shape, tensor.stride())
-        # conjugation and negation are bits of a tensor that torch evaluates late: the like needs them as well
+        # conjugation and negation are bits of a tensor that torch evaluates lazily: the stand-in needs them as well
         if tensor.is_conj():
             made = torch._conj(made)
         if tensor.is_neg():
@@ -520,14 +516,14 @@ class Engine:
         return made
 
     def adopted(self, result: torch.Tensor, index: int) -> torch.Tensor:
-        """What the CPU computed, or nothing did, as a tensor of device ``index``."""
+        """Move a tensor that the CPU computed, or one of sizes only, to device ``index``."""
         if result.layout is not torch.strided or result.is_quantized:
             if result.is_quantized:
                 kind = "quantized"
             else:
                 kind = str(result.layout).replace("torch.", "")
             raise UnsupportedError(f"A simulated GPU keeps no {kind} tensors; use device='cpu' for them.")
-        # a new tensor on the device has no such bits: its numbers are worked out here
+        # a new tensor on the device has no such bits: they are resolved here
         if result.is_conj():
             result = result.resolve_conj()
         if result.is_neg():
@@ -535,7 +531,7 @@ class Engine:
         if self.computes:
             storage = self._adopted_storage(result.untyped_storage(), index)
         else:
-            # which may hold more than the result: some losses are reduced where they were not yet
+            # the storage may be larger than the result: some losses are reduced within it
             storage = self.storages.new(self.card(index), result.untyped_storage().nbytes())
         return self.storages.tensor(storage, result.shape, result.stride(), int(result.storage_offset()), result.dtype)
 
@@ -546,12 +542,12 @@ class Engine:
         return self.storages.known(index, host) or self.storages.new(self.card(index), size, host)
 
     def copy(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Copy between any two devices, of which one is simulated.
+        """Copy between any two devices, at least one of them simulated.
 
         Raises:
-            DataDependentError: in a dry run, when the target lies on the CPU, where anyone may read it.
+            DataDependentError: in a dry run, if the target is on the CPU, where it could be read.
         """
-        # told before the copy: what looks at the target then sees it as it was made
+        # before the copy, so that callbacks see the target as it was created
         if target.device.type == DEVICE and source.device != target.device:
             block = self.storages.block(target.untyped_storage())
             for callback in self.on_copied_in if block is not None else ():
@@ -571,7 +567,7 @@ class Engine:
         return target
 
     def copied(self, tensor: torch.Tensor, layout: torch.memory_format) -> torch.Tensor:
-        """A copy in a memory format, which counts as workspace; ``tensor`` itself where it lies so already."""
+        """A copy in a memory format, which counts as workspace; ``tensor`` itself if it already has that format."""
         if tensor.device.type != DEVICE or tensor.is_contiguous(memory_format=layout):
             return tensor
         made = self.empty(tensor.shape, tensor.dtype, tensor.device.index, layout)
@@ -582,13 +578,13 @@ class Engine:
     def resize(
         self, tensor: torch.Tensor, size: Sequence[int], memory_format: torch.memory_format | None = None
     ) -> torch.Tensor:
-        """``tensor.resize_``: a new, larger storage where the old one is too small, as on CUDA."""
+        """``tensor.resize_``: allocates a larger storage if the old one is too small, as on CUDA."""
         offset = int(tensor.storage_offset())
         if memory_format in (None, torch.contiguous_format, torch.preserve_format):
             stride = contiguous(size)
         else:
             stride = list(torch.empty(size, device="meta", memory_format=memory_format).stride())
-        # torch never makes a storage smaller: what shrinks keeps its bytes
+        # torch never shrinks a storage: a smaller tensor keeps its bytes
         needed = (extent(size, stride) + offset) * tensor.dtype.itemsize
         storage = tensor.untyped_storage()
         if needed > storage.nbytes():
@@ -596,7 +592,7 @@ class Engine:
             storage = self.storages.new(self.card(tensor.device.index), needed)
             new = self.storages.block(storage)
             if old is not None and old.host is not None and new is not None and new.host is not None:
-                # what was there stays, as far as it reaches
+                # the old contents stay, as far as they reach
                 length = min(old.host.nbytes(), needed)
                 _bytes(new.host)[:length].copy_(_bytes(old.host)[:length])
         _set.redispatch(AS_ON_CPU, tensor, storage, offset, list(size), stride)
@@ -626,7 +622,7 @@ class Engine:
         return answer
 
     def _take_workspaces(self, plan: Plan, args: Sequence[Any], kwargs: dict[str, Any], result: torch.Tensor) -> None:
-        """Take what a matrix product takes once the result and what it copies have their bytes."""
+        """Allocate what a matrix product needs, once the result and its copies are allocated."""
         card = self.card(result.device.index or 0)
         by_lt = False
         if plan.name in PRODUCTS_WITH_BIAS:
@@ -642,33 +638,33 @@ class Engine:
         products = 1
         if plan.name in PRODUCTS_ONE_BY_ONE:
             products = args[1].shape[0]
-        for _ in range(products):  # each takes a workspace and frees it before the next begins
+        for _ in range(products):  # each allocates a workspace and frees it before the next starts
             self.room(passing_lt_workspace_bytes(for_lt) if by_lt else size, card.index)
 
     def _keep_workspace(
         self, kept: dict[tuple[int, bool], torch.UntypedStorage], card: SimulatedGpu, size: int
     ) -> None:
-        """Take a library's workspace, as the first matrix product of a thread does, and keep it.
+        """Allocate a library's workspace, as the first matrix product in a thread does, and keep it.
 
-        CUDA's backward passes have a thread and therefore a workspace of their own.
+        CUDA's backward passes have a thread, and therefore a workspace, of their own.
         """
-        # one for each thread that multiplies: the program's, and the one of autograd's engine for this card
+        # one for each thread that multiplies: the program's, and the autograd engine's for this card
         place = card.index, autograd.goes_backward()
         if size and place not in kept:
             kept[place] = self.storages.new(card, size, label=WORKSPACE)
 
     def drop_workspaces(self) -> None:
-        """Give back what libraries keep: cuBLAS's workspaces and cuDNN's states."""
+        """Free what libraries keep: cuBLAS's workspaces and cuDNN's states."""
         self.drop_cublas_workspaces()
         self.dropout_states.clear()
 
     def drop_cublas_workspaces(self) -> None:
-        """Give cuBLAS's workspaces back."""
+        """Free cuBLAS's workspaces."""
         self._workspaces.clear()
         self._lt_workspaces.clear()
 
     def _follow(self, call: Call) -> None:
-        """Give written tensors the sizes, strides and bytes their likes have got."""
+        """Give written tensors the sizes, strides and bytes that their stand-ins now have."""
         for tensor, like in call.pairs:
             if like.shape == tensor.shape and like.stride() == tensor.stride():
                 continue
@@ -700,7 +696,7 @@ def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
 
 
 def _computing(operation: Any) -> Callable[..., Any]:
-    """What computes ``operation``: itself, unless it or all that have its name have a substitute."""
+    """The function that computes ``operation``: itself, unless it, or its overload packet, has a substitute."""
     schema = operation._schema
     name = schema.name.replace("aten::", "")
     compute: Callable[..., Any] = _SUBSTITUTES.get(f"{name}.{schema.overload_name}") or _SUBSTITUTES.get(
@@ -745,7 +741,7 @@ def _softmax(tensor: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tenso
 
 
 def _log_softmax(tensor: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
-    """As `softmax`, its logarithm."""
+    """Logarithm of `softmax`."""
     wide = tensor
     if half_to_float:
         wide = tensor.float()
@@ -753,8 +749,8 @@ def _log_softmax(tensor: torch.Tensor, dim: int, half_to_float: bool) -> torch.T
 
 
 def _grouped_mm(one: torch.Tensor, other: torch.Tensor, *args: Any, **named: Any) -> torch.Tensor:
-    """Products of groups of rows; of float32 and float16 too, which CUDA multiplies one after another (``mm_out``), and
-    whose sizes torch refuses to work out."""
+    """Products of groups of rows; also for float32 and float16, which CUDA multiplies one after another (``mm_out``),
+    and whose sizes torch does not compute."""
     if one.device.type != "meta" or one.dtype not in (torch.float32, torch.float16):
         return _grouped_mm_alone(one, other, *args, **named)
     made = _grouped_mm_alone(one.bfloat16(), other.bfloat16(), *args, **named)
@@ -764,8 +760,8 @@ def _grouped_mm(one: torch.Tensor, other: torch.Tensor, *args: Any, **named: Any
 def _embedding_bag(
     weight: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, *args: Any, **named: Any
 ) -> tuple[torch.Tensor, ...]:
-    """Bags, and what CUDA keeps of them for the backward pass, whatever the mode: each index's bag, and a size for each
-    offset (EmbeddingBag.cu). The CPU leaves out what it does not need."""
+    """Bags, and what CUDA saves for the backward pass in any mode: the bag of each index, and a size for each offset
+    (EmbeddingBag.cu). The CPU omits what it does not need."""
     made, bags, sizes, largest = _embedding_bag_alone(weight, indices, offsets, *args, **named)
     if weight.device.type == "meta":
         return made, bags, sizes, largest
@@ -773,7 +769,7 @@ def _embedding_bag(
     bags = torch.searchsorted(offsets, places, right=True).to(indices.dtype) - 1
     counts = torch.zeros_like(offsets)
     counts[: len(sizes)] = sizes[: len(counts)]
-    # only bags of largest values keep where those were
+    # only bags that take a maximum save where it was
     if largest.dim() != 2:
         largest = indices.new_empty(0)
     return made, bags, counts, largest
@@ -783,7 +779,7 @@ Normalisation = Callable[..., tuple[torch.Tensor, ...]]
 
 
 def _with_wide_statistics(normalise: Normalisation) -> Normalisation:
-    """A normalisation whose statistics of halves are float32 as on CUDA (``toAccumulateType``), not halves."""
+    """A normalisation whose statistics for half precision are float32 as on CUDA (``toAccumulateType``)."""
 
     def compute(*args: Any, **named: Any) -> tuple[torch.Tensor, ...]:
         made, *statistics = normalise(*args, **named)
@@ -798,11 +794,11 @@ def _with_wide_statistics(normalise: Normalisation) -> Normalisation:
 
 
 def _with_narrow_statistics(backward: Callable[..., Any], weight: int, first: int) -> Callable[..., Any]:
-    """The backward pass of one, which on the CPU wants them in the weights' type, or the values' where there are none.
+    """The backward pass of one. The CPU expects them in the dtype of the weights, or of the values if there are none.
 
     Args:
-        weight: place of the weights among its arguments.
-        first: place of the first of both statistics.
+        weight: index of the weights among its arguments.
+        first: index of the first of both statistics.
     """
 
     def compute(*args: Any, **named: Any) -> Any:
@@ -819,7 +815,8 @@ def _with_narrow_statistics(backward: Callable[..., Any], weight: int, first: in
 
 
 def _log_sigmoid(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """As the CPU's, which keeps a buffer for the backward pass; CUDA keeps none (Loss.cpp, `log_sigmoid_forward`)."""
+    """Like the CPU's, which keeps a buffer for the backward pass; CUDA keeps none (Loss.cpp,
+    `log_sigmoid_forward`)."""
     made, buffer = _log_sigmoid_alone(tensor)
     return made, buffer.new_empty(0)
 
@@ -831,38 +828,38 @@ def _log_sigmoid_backward(grad: torch.Tensor, tensor: torch.Tensor, _buffer: tor
 
 
 def _ctc_loss_backward(grad: torch.Tensor, chances: torch.Tensor, *args: Any, **named: Any) -> torch.Tensor:
-    """The gradient of the logarithms of chances, whose sizes torch does not work out."""
+    """The gradient of the log-probabilities, whose sizes torch does not compute."""
     if chances.device.type == "meta":
         return torch.empty_like(chances, memory_format=torch.contiguous_format)
     return _ctc_loss_backward_alone(grad, chances, *args, **named)
 
 
 def _copysign(tensor: torch.Tensor, other: torch.Tensor, **out: torch.Tensor) -> torch.Tensor:
-    """With the signs of ``other``, which may be a number of the CPU; torch wants that one among the sizes too."""
+    """``tensor`` with the signs of ``other``, which may be a CPU scalar; torch needs that among the sizes too."""
     return _copysign_alone(tensor, other.to(tensor.device), **out)
 
 
 def _histc(tensor: torch.Tensor, *args: Any, **out: torch.Tensor) -> torch.Tensor:
-    """A histogram, of integers too, which CUDA has and the CPU has not."""
+    """A histogram, also for integers, which CUDA supports and the CPU does not."""
     if tensor.is_floating_point() or out:
         return _histc_of_floats(tensor, *args, **out)
     return _histc_of_floats(tensor.double(), *args).to(tensor.dtype)
 
 
 def _softmax_backward(grad: torch.Tensor, result: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor:
-    """The gradient of `softmax` for its argument of ``dtype``."""
+    """The gradient of `softmax` with respect to its argument of ``dtype``."""
     made: torch.Tensor = torch.ops.aten._softmax_backward_data(grad, result, dim, grad.dtype)
     return made.to(dtype)
 
 
 def _log_softmax_backward(grad: torch.Tensor, result: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor:
-    """The gradient of `log_softmax` for its argument of ``dtype``."""
+    """The gradient of `log_softmax` with respect to its argument of ``dtype``."""
     made: torch.Tensor = torch.ops.aten._log_softmax_backward_data(grad.contiguous(), result, dim, grad.dtype)
     return made.to(dtype)
 
 
 def _convolution(values: torch.Tensor, weight: torch.Tensor, *rest: Any) -> torch.Tensor:
-    """A convolution; sizes alone lie as cuDNN lays them, while torch's own are always contiguous."""
+    """A convolution; when computing sizes alone the result has cuDNN's layout, as torch's own is always contiguous."""
     made: torch.Tensor = torch.ops.aten.convolution.default(values, weight, *rest)
     if not made.is_meta:
         return made
@@ -872,7 +869,7 @@ def _convolution(values: torch.Tensor, weight: torch.Tensor, *rest: Any) -> torc
 def _convolution_backward(
     grad: torch.Tensor, values: torch.Tensor, weight: torch.Tensor, *rest: Any
 ) -> tuple[torch.Tensor | None, ...]:
-    """Gradients of `convolution`, laid as cuDNN lays them (``cudnn_convolution_backward``, ConvShared.cpp)."""
+    """Gradients of `convolution`, in cuDNN's layout (``cudnn_convolution_backward``, ConvShared.cpp)."""
     made: tuple[torch.Tensor | None, ...] = torch.ops.aten.convolution_backward.default(grad, values, weight, *rest)
     if not grad.is_meta:
         return made
@@ -885,8 +882,8 @@ def _convolution_backward(
 
 
 def _in_wide(multiply: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """A product of halves that is wanted in float32 (``out_dtype``), for which only CUDA has a kernel: it adds in
-    float32 anyway, and rounds nothing at the end."""
+    """A product of half-precision factors with a float32 result (``out_dtype``), for which only CUDA has a kernel: it
+    accumulates in float32 anyway, and skips the final rounding."""
 
     def multiplied(*factors_and_dtype: Any, **named: Any) -> torch.Tensor:
         *factors, dtype = factors_and_dtype
@@ -896,13 +893,13 @@ def _in_wide(multiply: Callable[..., torch.Tensor]) -> Callable[..., torch.Tenso
 
 
 def _fused_sgd(weights: list[torch.Tensor], *args: Any, **kwargs: Any) -> None:
-    """A step of SGD, which needs no more than it is given."""
+    """A step of SGD, which needs no further memory."""
     if not weights[0].is_meta:
         torch.ops.aten._fused_sgd_(weights, *args, **kwargs)
 
 
 def _loss_in_room(loss: Any) -> Callable[..., torch.Tensor]:
-    """A loss whose reduced result keeps the room of the losses of each element, as torch makes it (Loss.cpp)."""
+    """A loss whose reduced result keeps the storage of the elementwise losses, as in torch (Loss.cpp)."""
 
     def made(tensor: torch.Tensor, target: torch.Tensor, reduction: int = 1, *rest: Any, **named: Any) -> torch.Tensor:
         result: torch.Tensor = loss(tensor, target, reduction, *rest, **named)
@@ -917,7 +914,7 @@ def _loss_in_room(loss: Any) -> Callable[..., torch.Tensor]:
 def _binary_cross_entropy(
     tensor: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None = None, reduction: int = 1
 ) -> torch.Tensor:
-    """A loss whose reduced result keeps the room of the losses of each element, too (Loss.cu)."""
+    """Another loss whose reduced result keeps the storage of the elementwise losses (Loss.cu)."""
 
     def loss(tensor: torch.Tensor, target: torch.Tensor, reduction: int) -> torch.Tensor:
         made: torch.Tensor = torch.ops.aten.binary_cross_entropy.default(tensor, target, weight, reduction)
@@ -927,7 +924,7 @@ def _binary_cross_entropy(
 
 
 def _col2im(tensor: torch.Tensor, *args: Any, **named: Any) -> torch.Tensor:
-    """``fold``, whose result CUDA makes as large as what is folded, and shrinks (Col2Im.cu)."""
+    """``fold``: CUDA allocates its result as large as its input, and shrinks it (Col2Im.cu)."""
     made: torch.Tensor = torch.ops.aten.col2im.default(tensor, *args, **named)
     if not made.is_meta or made.numel() > tensor.numel():
         return made
@@ -936,7 +933,7 @@ def _col2im(tensor: torch.Tensor, *args: Any, **named: Any) -> torch.Tensor:
 
 
 def _logcumsumexp(tensor: torch.Tensor, *args: Any) -> torch.Tensor:
-    """Its sizes too, which torch does not work out."""
+    """Like the original, but also for sizes alone, which torch does not compute."""
     if tensor.is_meta:
         return torch.empty_like(tensor, memory_format=torch.contiguous_format)
     made: torch.Tensor = torch.ops.aten._logcumsumexp.default(tensor, *args)
@@ -944,7 +941,7 @@ def _logcumsumexp(tensor: torch.Tensor, *args: Any) -> torch.Tensor:
 
 
 def _into_given(operation: Any) -> Callable[..., None]:
-    """An operation that writes what it is given, whose sizes torch does not work out: there is nothing to be made."""
+    """An in-place operation whose sizes torch does not compute: there is nothing to allocate."""
 
     def write(tensor: torch.Tensor, *args: Any) -> None:
         if not tensor.is_meta:

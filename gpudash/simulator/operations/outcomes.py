@@ -1,5 +1,6 @@
-"""What a call of an operation comes to: what it makes of which sizes, since in a dry run the same ones come again in
-every layer and in every step; and whether cuBLASLt multiplies.
+"""Caches the results of calls by size, and decides whether cuBLASLt multiplies.
+
+A dry run repeats the same calls on the same sizes in every layer and every step.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from gpudash.simulator.device.naming import DEVICE
 from gpudash.simulator.step_work.work_log import LoggedCall, WorkLog
 
 MOST = 50_000
-"""Outcomes that are kept; there are some hundreds in a model, and some thousands in a search for the largest batch."""
+"""How many outcomes are kept; a model has some hundreds, a search for the largest batch some thousands."""
 
 PLAIN = frozenset((type(None), str, torch.dtype, torch.layout, torch.memory_format, torch.device))
 
 NUMBERS = frozenset((bool, int, float, complex))
-"""Told apart by their type, since equal ones may give results of different types."""
+"""Compared by type as well, since equal values of different types may give different results."""
 
 _BY_LT = frozenset((torch.float64, torch.float32, torch.float16, torch.bfloat16))
 
 
 class Fresh(NamedTuple):
-    """A tensor that an operation made: sizes and strides in elements."""
+    """A tensor created by an operation: sizes and strides in elements."""
 
     card: int
     size: tuple[int, ...]
@@ -35,23 +36,23 @@ class Fresh(NamedTuple):
 
 
 class Given(NamedTuple):
-    """A tensor that an operation was given and returned: the argument's position or name."""
+    """An argument that an operation returned: its position or name."""
 
     place: Any
 
 
 class UnknownOutcomeError(Exception):
-    """An argument or a result of which more matters than can be compared."""
+    """An argument or a result has properties that cannot be compared."""
 
 
 Maker = Callable[[Fresh], torch.Tensor]
 
 
 class Outcomes:
-    """Remembers what calls returned whose arguments had the same sizes.
+    """Caches the results of calls by the sizes of their arguments.
 
     Attributes:
-        log: where calls are written down; ``None`` where nobody asks for them.
+        log: where calls are logged; ``None`` if they are not.
     """
 
     def __init__(self) -> None:
@@ -67,10 +68,10 @@ class Outcomes:
         kwargs: dict[str, Any],
         where: Any,
     ) -> Any:
-        """The result of ``operation``: of ``work`` at the first time, and from then on its like, made by ``make``.
+        """The result of ``operation``: from ``work`` the first time, later an equal one created by ``make``.
 
         Args:
-            where: whatever else the result's sizes depend on.
+            where: whatever else determines the result's sizes.
         """
         key = _key(operation, args, kwargs, where)
         if key is None:
@@ -84,8 +85,8 @@ class Outcomes:
                 self.log.note(call)
             return _again(kept, make, args, kwargs)
         result = work()
-        # the key is worked out once more, since the work may have changed what it was made of
-        if _key(operation, args, kwargs, where) == key:  # else it gave an argument another size
+        # the key is computed again, since the work may have changed its arguments
+        if _key(operation, args, kwargs, where) == key:  # otherwise it resized an argument
             try:
                 kept = _kept(result, args, kwargs)
             except UnknownOutcomeError:
@@ -119,7 +120,7 @@ def _key(operation: Any, args: Sequence[Any], kwargs: dict[str, Any], where: Any
 
 def _described(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        # numbers of the CPU may decide about sizes; a tensor without dimensions stands for a plain number
+        # numbers on the CPU may determine sizes; a tensor without dimensions stands for a plain number
         if value.device.type != DEVICE and value.dim():
             raise UnknownOutcomeError
         if value.dtype.is_complex:
@@ -136,9 +137,9 @@ def _described(value: Any) -> Any:
 
 
 def _kept(result: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """``result`` with every tensor replaced by what tells how to come by its like."""
+    """``result`` with every tensor replaced by a description of how to create an equal one."""
     if isinstance(result, torch.Tensor):
-        # by identity: the next call has to return its own argument there
+        # by identity: the next call must return its own argument there
         for place, value in [*enumerate(args), *kwargs.items()]:
             if value is result:
                 return Given(place)
@@ -178,13 +179,13 @@ def _again(kept: Any, make: Maker, args: Sequence[Any], kwargs: dict[str, Any]) 
 
 
 def adds_bias_by_lt(given: Mapping[str, Any], made: torch.Tensor, *, activates: bool) -> bool:
-    """Whether torch gives an ``addmm`` to cuBLASLt, which adds a bias to every row on its way
-    (isInputCompliesAddmmCudaLt, ATen/native/cuda/Blas.cpp; torch 2.11 was asked).
+    """Whether torch passes an ``addmm`` to cuBLASLt, which adds a bias to every row in the same kernel
+    (isInputCompliesAddmmCudaLt, ATen/native/cuda/Blas.cpp; checked with torch 2.11).
 
     Args:
         given: its arguments by name.
         made: its result.
-        activates: whether it is ``_addmm_activation``, for which the bias may be a matrix.
+        activates: whether it is ``_addmm_activation``, whose bias may be a matrix.
     """
     bias: torch.Tensor = given["self"]
     factors: torch.Tensor = given["mat2"]

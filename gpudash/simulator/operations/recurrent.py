@@ -1,5 +1,5 @@
-"""Recurrent networks as on CUDA: fused cells where cuDNN is not asked (aten/src/ATen/native/cuda/RNN.cu), and weights
-in one piece where it may be (``_cudnn_rnn_flatten_weight`` of aten/src/ATen/native/cudnn/RNN.cpp)."""
+"""Recurrent networks as on CUDA: fused cells where cuDNN is not used (aten/src/ATen/native/cuda/RNN.cu), and flattened
+weights where possible (``_cudnn_rnn_flatten_weight`` of aten/src/ATen/native/cudnn/RNN.cpp)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from gpudash.simulator.operations.cudnn_recurrent import CUDNN_DTYPES, places
 from gpudash.simulator.operations.operations import Engine
 
 KEPT_BY_GRU = 5
-"""What the backward pass of a GRU's cell needs, in times the hidden state."""
+"""What the backward pass of a GRU cell needs, in multiples of the hidden state."""
 
 
 def install(engine: Engine) -> list[Any]:
-    """Register the cells, and let modules lay their weights together."""
+    """Register the cells, and let modules flatten their weights."""
     _flatten_weights()
     library = kernel_library("aten")
     cells = Cells(engine)
@@ -49,7 +49,7 @@ def _flatten_weights() -> None:
 
 
 def _are_for_cudnn(weights: list[Any]) -> bool:
-    """Whether they lie on the simulated device, each with bytes of its own, all of one dtype that cuDNN knows."""
+    """Whether all weights are on the simulated device with bytes of their own, in one dtype that cuDNN supports."""
     if not torch.backends.cudnn.enabled or not all(isinstance(one, torch.Tensor) for one in weights):
         return False
     if any(device_of(one).type != DEVICE or one.dtype != weights[0].dtype for one in weights):
@@ -59,7 +59,7 @@ def _are_for_cudnn(weights: list[Any]) -> bool:
 
 
 def _lay_together(network: nn.RNNBase, weights: list[torch.Tensor]) -> None:
-    """Give weights their places in one new tensor, which has room for biases also where there are none."""
+    """Move weights into one new tensor, which has space for biases even if there are none."""
     cell = RecurrentCell[network.mode.removeprefix("RNN_")]
     directions = 1
     if network.bidirectional:
@@ -75,7 +75,7 @@ def _lay_together(network: nn.RNNBase, weights: list[torch.Tensor]) -> None:
     )
     wanted, count = places(layers, network.bias)
     with torch.no_grad():
-        # the old weights are there until each has been copied: for a moment all are there twice, as on CUDA
+        # the old weights exist until each is copied, so for a moment all exist twice, as on CUDA
         whole = weights[0].new_zeros(count)
         for one, at in zip(weights, wanted):
             place = whole[at : at + one.numel()].view(one.shape)
@@ -84,7 +84,7 @@ def _lay_together(network: nn.RNNBase, weights: list[torch.Tensor]) -> None:
 
 
 class Cells:
-    """The cells: what is kept for the backward pass is allocated before the states."""
+    """The cells: what is saved for the backward pass is allocated before the states."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -145,7 +145,7 @@ class Cells:
     def gru_backward(
         self, grad_hy: torch.Tensor, workspace: torch.Tensor, has_bias: bool
     ) -> tuple[torch.Tensor | None, ...]:
-        """Gradients for the input's and the hidden state's products, the state before, and both biases."""
+        """Gradients for the products of input and hidden state, the previous state, and both biases."""
         size = workspace.shape[0], 3 * (workspace.shape[1] // KEPT_BY_GRU)
         for_input = workspace.new_empty(size)
         for_hidden = workspace.new_empty(size)
@@ -223,7 +223,7 @@ def gru_cell(
     input_bias: torch.Tensor | None = None,
     hidden_bias: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Hidden state, and what the backward pass needs: three gates, the state before, and the new gate's product."""
+    """Hidden state, and what the backward pass needs: three gates, the previous state, and the new gate's product."""
     if input_bias is not None and hidden_bias is not None:
         of_input = of_input + input_bias
         of_hidden = of_hidden + hidden_bias
@@ -237,7 +237,7 @@ def gru_cell(
 
 
 def gru_cell_backward(grad: torch.Tensor, kept: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Gradients for the input's and the hidden state's products, and the state before."""
+    """Gradients for the products of input and hidden state, and the previous state."""
     reset, update, new, hidden, hidden_new = kept.chunk(5, 1)
     for_update = grad * (hidden - new) * (1 - update) * update
     for_new = grad * (1 - update) * (1 - new * new)

@@ -1,7 +1,7 @@
-"""What CUDA's reductions take for themselves: a buffer and semaphores where blocks of threads share an output.
+"""What CUDA's reductions allocate: a buffer and semaphores if several blocks of threads share an output.
 
-The launch rules are those of torch's aten/src/ATen/native/cuda/Reduce.cuh (`setReduceConfig`, `gpu_reduce_kernel`), and
-how dimensions are ordered and joined before that is aten/src/ATen/TensorIterator.cpp's.
+The launch rules are those of torch's aten/src/ATen/native/cuda/Reduce.cuh (`setReduceConfig`, `gpu_reduce_kernel`);
+dimensions are first ordered and merged as in aten/src/ATen/TensorIterator.cpp.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from gpudash.memory.predicting.architecture import Architecture
 MOST_THREADS = 512
 WARP = 32
 FEWEST_VALUES, MOST_VALUES = 16, 256
-"""Values a thread gets where an output is split among blocks of threads (``min_`` and ``max_values_per_thread``)."""
+"""Values per thread if an output is split among blocks of threads (``min_`` and ``max_values_per_thread``)."""
 
 LARGEST_INDEX = 2**31 - 1
 
 
 class Kernel(NamedTuple):
-    """What a kernel is compiled for.
+    """The template parameters of a kernel.
 
     Attributes:
         value_bytes: of an element read (``scalar_t``).
         partial_bytes: of an intermediate result (``arg_t``).
         result_bytes: of an element written.
-        vector: elements that a thread reads at once along the reduced dimension (``input_vec_size``).
-        adds_up_in_result: whether partial results can lie where the result does (``can_accumulate_in_output``).
+        vector: elements that a thread loads at once along the reduced dimension (``input_vec_size``).
+        adds_up_in_result: whether partial results can be stored in the result (``can_accumulate_in_output``).
     """
 
     value_bytes: int
@@ -41,13 +41,13 @@ class Kernel(NamedTuple):
 
 @dataclass
 class Loop:
-    """A `TensorIterator` of a reduction: dimensions from the fastest on, those that are reduced first.
+    """The `TensorIterator` of a reduction: fastest dimensions first, and of all the reduced ones first.
 
     Attributes:
         shape: elements.
         result: strides of the result in bytes; 0 in a reduced dimension.
-        read: strides of what is read, in bytes.
-        offset: bytes of the first element read behind an aligned address.
+        read: strides of the input, in bytes.
+        offset: bytes from an aligned address to the first element read.
     """
 
     shape: list[int]
@@ -67,14 +67,14 @@ class Loop:
 
 
 def loop(shape: Sequence[int], stride: Sequence[int], offset: int, dims: Sequence[int], kernel: Kernel) -> Loop:
-    """The loop over a tensor, its result being contiguous.
+    """The loop over a tensor with a contiguous result.
 
     Args:
         shape, stride, offset: of the tensor, in elements.
         dims: the reduced dimensions, not negative.
         kernel: for the sizes of elements.
     """
-    # the result as it is allocated: contiguous over the dimensions that stay, and without a stride in the others
+    # the result as allocated: contiguous over the remaining dimensions, and stride 0 in the others
     strides = [0] * len(shape)
     following = kernel.result_bytes
     for axis in range(len(shape) - 1, -1, -1):
@@ -87,8 +87,7 @@ def loop(shape: Sequence[int], stride: Sequence[int], offset: int, dims: Sequenc
 
 def _ordered(made: Loop) -> Loop:
     """``reorder_dimensions``: reduced dimensions first, then by strides."""
-    # an insertion sort, as in TensorIterator: the comparison is not transitive, so that the way it sorts
-    # decides
+    # an insertion sort, as in TensorIterator: the comparison is not transitive, so the algorithm matters
     order = list(range(len(made.shape) - 1, -1, -1))
     for place in range(1, len(order)):
         moving = place
@@ -111,7 +110,7 @@ def _should_swap(made: Loop, first: int, second: int) -> int:
             if other == 0:
                 return 1
             return -1
-        # broadcast in one of the two: this operand says nothing, the next one may
+        # broadcast in one of the two: this operand decides nothing, the next one may
         if one == 0 or other == 0:
             continue
         if one != other:
@@ -125,7 +124,7 @@ def _should_swap(made: Loop, first: int, second: int) -> int:
 
 
 def _joined(made: Loop) -> Loop:
-    """``coalesce_dimensions``: neighbours that lie behind one another become one."""
+    """``coalesce_dimensions``: merge neighbouring dimensions that are contiguous."""
     shape = made.shape
     result = made.result
     read = made.read
@@ -136,7 +135,7 @@ def _joined(made: Loop) -> Loop:
         single = shape[last] == 1 or shape[axis] == 1
         behind = all(shape[last] * strides[last] == strides[axis] for strides in (result, read))
         if single or behind:
-            # a dimension of one element has a stride that means nothing: the other's counts
+            # the stride of a dimension with one element is meaningless: use the other's
             if shape[last] == 1:
                 result[last], read[last] = result[axis], read[axis]
             shape[last] *= shape[axis]
@@ -148,10 +147,10 @@ def _joined(made: Loop) -> Loop:
 
 
 def scratch(made: Loop, kernel: Kernel, architecture: Architecture) -> Iterator[tuple[int, ...]]:
-    """Bytes of the blocks that each launch takes and gives back: of its buffer and of its semaphores.
+    """Bytes of the blocks that each launch allocates and frees: of its buffer and of its semaphores.
 
-    The first one yielded of a reduction that is split because its offsets do not fit 32 bits may be a single size: a
-    buffer that lives through all launches.
+    If a reduction is split because its offsets do not fit 32 bits, the first item may be a single size: a buffer that
+    lives through all launches.
     """
     parts = list(_parts(made))
     if len(parts) > 1 and not kernel.adds_up_in_result and kernel.partial_bytes > kernel.result_bytes:
@@ -163,7 +162,7 @@ def scratch(made: Loop, kernel: Kernel, architecture: Architecture) -> Iterator[
 
 
 def _parts(made: Loop) -> Iterator[Loop]:
-    """``with_32bit_indexing``: halves of the longest dimension, until offsets fit 32 bits."""
+    """``with_32bit_indexing``: halve the longest dimension until offsets fit 32 bits."""
     extents = [max(abs(strides[axis]) for strides in (made.result, made.read)) for axis in range(len(made.shape))]
     ends = [
         1 + sum((length - 1) * step for length, step in zip(made.shape, strides))
@@ -172,7 +171,7 @@ def _parts(made: Loop) -> Iterator[Loop]:
     if math.prod(made.shape) <= LARGEST_INDEX and max(ends) <= LARGEST_INDEX:
         yield made
         return
-    # split is the dimension that reaches furthest in memory, and not the one with most elements
+    # the dimension that spans the most memory is split, not the one with the most elements
     spans = [(length - 1) * extent for length, extent in zip(made.shape, extents)]
     axis = spans.index(max(spans))
     half = made.shape[axis] // 2
@@ -182,12 +181,12 @@ def _parts(made: Loop) -> Iterator[Loop]:
 
 
 def _of_launch(made: Loop, kernel: Kernel, architecture: Architecture) -> tuple[int, int] | None:
-    """``setReduceConfig``: bytes of the buffer and of the semaphores; ``None`` where each output has one block."""
+    """``setReduceConfig``: bytes of the buffer and of the semaphores; ``None`` if each output has one block."""
     outputs = made.outputs
     inputs = math.prod(made.shape) // outputs
     reduced = made.reduced
     axes = len(made.shape)
-    # the block's x goes along the dimension that lies side by side in memory, whether it is reduced or not
+    # the block's x dimension follows the contiguous dimension of memory, whether it is reduced or not
     along_fastest = True
     fastest = kernel.value_bytes
     wide = 1
@@ -211,8 +210,7 @@ def _of_launch(made: Loop, kernel: Kernel, architecture: Architecture) -> tuple[
             wide //= vector
     threads = MOST_THREADS // vector
     most_wide, most_high = (min(_power_of_2(length), threads) for length in (wide, high))
-    # `set_block_dimension`: a warp wide at first, then as high as there are threads, then as wide as those
-    # leave room for
+    # `set_block_dimension`: first one warp wide, then as high as there are threads, then as wide as those allow
     width = min(most_wide, WARP)
     height = min(most_high, threads // width)
     width = min(most_wide, threads // height)
@@ -223,19 +221,19 @@ def _of_launch(made: Loop, kernel: Kernel, architecture: Architecture) -> tuple[
     else:
         step_out = width
     if _divided(inputs, step_in) < min(height * 16, MOST_VALUES):
-        return None  # each output has a row of threads, or fewer
-    # the block's y shares the inputs of one output as well
+        return None  # each output has at most one row of threads
+    # the block's y dimension splits the inputs of one output as well
     step_in *= height
     blocks = architecture.multiprocessors * (architecture.threads_per_multiprocessor // (width * height))
     grid = _divided(outputs // vector, step_out)
     values = _divided(inputs, step_in)
     if values < MOST_VALUES or grid > blocks:
         return None
-    # as many blocks an output as fill the card with at least 16 values for each thread, and at most 256
+    # as many blocks per output as fill the card with at least 16, and at most 256, values per thread
     sharing = max(min(_divided(blocks, grid), _divided(values, FEWEST_VALUES)), _divided(values, MOST_VALUES))
     if sharing <= 1:
         return None
-    # a partial result for each block of an output; where x goes along outputs, for each of its threads
+    # a partial result per block of an output; if x runs along outputs, one for each of its threads
     size = kernel.partial_bytes * outputs * sharing
     if not along_fastest:
         size *= width * vector
@@ -243,10 +241,10 @@ def _of_launch(made: Loop, kernel: Kernel, architecture: Architecture) -> tuple[
 
 
 def _output_vector(made: Loop, kernel: Kernel) -> int:
-    """``get_output_vec_size``: outputs that a thread works on at once."""
+    """``get_output_vec_size``: outputs that a thread processes at once."""
     vector = 4
     reduced = made.reduced
-    # every address that a thread begins at must be aligned to as many elements
+    # every start address of a thread must be aligned to that many elements
     numbers = [made.offset // kernel.value_bytes, made.shape[reduced]]
     numbers += [stride // kernel.value_bytes for axis, stride in enumerate(made.read) if axis != reduced]
     for number in numbers:
@@ -260,5 +258,5 @@ def _divided(number: int, by: int) -> int:
 
 
 def _power_of_2(number: int) -> int:
-    """The largest one up to ``number``."""
+    """The largest power of 2 up to ``number``."""
     return 1 << (max(1, number).bit_length() - 1)

@@ -1,7 +1,7 @@
-"""What CUDA's kernels ask the allocator for beside their results, and when they give it back.
+"""What CUDA's kernels allocate besides their results, and when they free it.
 
-Kernels of the same operation on other devices need none of it. The sources are those of torch 2.13 under
-aten/src/ATen/native/cuda; sizes that CUB's algorithms choose are the ones that they answer for each architecture.
+Kernels for other devices need none of it. The sources are those of torch 2.13 under aten/src/ATen/native/cuda; sizes
+that CUB's algorithms choose are those that CUB reports for each architecture.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from gpudash.simulator.operations.scripts import (
 
 
 def writer_of(name: str) -> Writer | None:
-    """What tells the script of operation ``name``, of its arguments by name; ``None`` where there is none to tell."""
+    """The function that returns the script of operation ``name`` for its arguments; ``None`` if there is no script."""
     return WRITERS.get(name)
 
 
@@ -46,7 +46,7 @@ def _reducing(
     architecture: Architecture,
     behind: int = 0,
 ) -> Script:
-    """The script of launches behind ``behind`` blocks that the kernel has taken itself."""
+    """The script of the launches, after ``behind`` blocks that the kernel itself has allocated."""
     return _launches(tuple(shape), tuple(stride), offset, tuple(dims), kernel, architecture, behind)
 
 
@@ -60,33 +60,33 @@ def _launches(
     architecture: Architecture,
     behind: int,
 ) -> Script:
-    # a script is a list of requests in bytes; a negative number frees the block that came as many-eth
+    # a script is a list of requests in bytes; a negative number frees the n-th block
     script: list[int] = []
     taken = behind
     for sizes in reductions.scratch(reductions.loop(shape, stride, offset, dims, kernel), kernel, architecture):
         script += sizes
         taken += len(sizes)
-        # a launch that takes two blocks gives both back before the next begins, the later one first
+        # a launch with two blocks frees both before the next starts, the second one first
         if len(sizes) > 1:
             script += [-taken, -(taken - 1)]
     return tuple(script)
 
 
 def _dims(tensor: torch.Tensor, dim: Any) -> list[int]:
-    """The dimensions that a reduction's argument means, not negative; all for none."""
+    """The dimensions that the argument of a reduction stands for, not negative; all for ``None``."""
     if dim is None:
         return list(range(tensor.dim()))
     wanted = dim
     if isinstance(dim, int):
         wanted = [dim]
-    # an empty list means all of them too; a tensor without dimensions takes 0 and -1
+    # an empty list stands for all of them too; a tensor without dimensions accepts 0 and -1
     return [axis % max(1, tensor.dim()) for axis in wanted] or list(range(tensor.dim()))
 
 
 def _reduction(kernel_of: Callable[[torch.dtype], Kernel]) -> Writer:
-    """A reduction by ``kernel_of`` the dtype that is read.
+    """A reduction with ``kernel_of`` the dtype that is read.
 
-    What cannot be read as it is is converted first, as booleans and integers are that are added up.
+    Dtypes that cannot be read directly are converted first, such as booleans and integers to be summed.
     """
 
     def written(given: Arguments, architecture: Architecture) -> Script:
@@ -96,7 +96,7 @@ def _reduction(kernel_of: Callable[[torch.dtype], Kernel]) -> Writer:
         dims = _dims(tensor, given.get("dim"))
         result = given.get("dtype") or _sum_dtype(tensor.dtype)
         read = tensor.dtype
-        # of halves that are added up in float32, the kernel converts as it reads (ReduceSumProdKernel.cu)
+        # if half precision accumulates in float32, the kernel converts while reading (ReduceSumProdKernel.cu)
         if read != result and not (read in HALVES and result == torch.float32):
             read = result
         kernel = kernel_of(read)._replace(result_bytes=result.itemsize)
@@ -135,11 +135,11 @@ def _multiplying(read: torch.dtype) -> Kernel:
 
 
 def _compared(partial: Callable[[torch.dtype], int], whole: bool = False) -> Writer:
-    """A reduction whose elements are only compared.
+    """A reduction that only compares elements.
 
     Args:
         partial: bytes of a partial result of a dtype.
-        whole: whether the kernel takes contiguous tensors only, and makes one otherwise.
+        whole: whether the kernel supports contiguous tensors only, and copies others.
     """
 
     def written(given: Arguments, architecture: Architecture) -> Script:
@@ -158,7 +158,7 @@ def _compared(partial: Callable[[torch.dtype], int], whole: bool = False) -> Wri
 
 
 def _spread(given: Arguments, architecture: Architecture) -> Script:
-    """Variance: a mean, a sum of squares and two counts of 4 bytes each, of 8 for doubles (`WelfordData`)."""
+    """Variance: a mean, a sum of squares and two counts of 4 bytes each, or 8 for doubles (`WelfordData`)."""
     tensor = given["self"]
     if not tensor.numel() or not tensor.dim():
         return PLAIN
@@ -179,13 +179,13 @@ def _plain(_given: Arguments, _architecture: Architecture) -> Script:
 
 
 def _in_order(*behind: str, first: str | None = None, as_images: bool = False, inner: Writer = _plain) -> Writer:
-    """A kernel that reads contiguous tensors only, and copies what lies otherwise, as a transposed tensor does.
+    """A kernel that reads contiguous tensors only, and copies others, such as a transposed tensor.
 
     Args:
-        behind: arguments that are copied when the results have been made.
+        behind: arguments that are copied after the results are allocated.
         first: the one that is copied before.
-        as_images: whether channels may lie last, in all arguments as in ``self`` or the only one.
-        inner: what the kernel does behind it; its results come first.
+        as_images: whether channels may be last, in all arguments as in ``self`` or the only one.
+        inner: what the kernel does after the copies; its results come first.
     """
 
     def written(given: Arguments, architecture: Architecture) -> Script:
@@ -211,10 +211,10 @@ def _has_channels_last(tensor: torch.Tensor) -> bool:
 
 
 def _softmax_backward(given: Arguments, _architecture: Architecture) -> Script:
-    """The product of the gradient and the result (SoftMax.cu, `softmax_backward_cuda_out`), both then as for
-    `_log_softmax_backward_data`."""
+    """The product of the gradient and the result (SoftMax.cu, `softmax_backward_cuda_out`), then both are treated as
+    for `_log_softmax_backward_data`."""
     grad, result = given["grad_output"], given["output"]
-    # of tensors without numbers, so that torch itself says how the product lies
+    # with tensors without numbers, so that torch itself determines the layout of the product
     one = torch.empty_strided(grad.shape, grad.stride(), dtype=grad.dtype, device="meta")
     other = torch.empty_strided(result.shape, result.stride(), dtype=result.dtype, device="meta")
     product = one * other
@@ -222,7 +222,7 @@ def _softmax_backward(given: Arguments, _architecture: Architecture) -> Script:
 
 
 def _loss(given: Arguments, architecture: Architecture) -> Script:
-    """A loss of each element, which is then reduced (Loss.cpp); the result's own room is as large, see `Engine`."""
+    """An elementwise loss that is then reduced (Loss.cpp); the result's own storage is as large, see `Engine`."""
     values = given["self"]
     target = given["target"]
     if given.get("reduction", MEAN) == NONE:
@@ -237,7 +237,7 @@ def _loss(given: Arguments, architecture: Architecture) -> Script:
 
 
 def _loss_behind(given: Arguments, architecture: Architecture) -> Script:
-    """The same, where the result is made behind it."""
+    """The same if the result is allocated after it."""
     result, *rest = _loss(given, architecture)
     if rest:
         return (rest[0], result, *rest[1:])
@@ -245,7 +245,7 @@ def _loss_behind(given: Arguments, architecture: Architecture) -> Script:
 
 
 def _binary_cross_entropy(given: Arguments, architecture: Architecture) -> Script:
-    """The same, where what is reduced is the result's own room, and the reduced loss is copied there (Loss.cu)."""
+    """The same if the result's storage is what is reduced, and the reduced loss is copied into it (Loss.cu)."""
     result, *rest = _loss(given, architecture)
     if rest:
         return (result, given["self"].dtype.itemsize, *rest[1:])
@@ -257,21 +257,21 @@ NONE, MEAN = 0, 1
 
 
 def _embedding_backward(given: Arguments, architecture: Architecture) -> Script:
-    """What does not lie densely is copied first (`embedding_dense_backward_cuda`)."""
+    """The copies of tensors that are not dense come first (`embedding_dense_backward_cuda`)."""
     both = (given["indices"], given["grad_output"])
     copies = [one.numel() * one.dtype.itemsize for one in both if not one.is_contiguous()]
     return (*copies, *after_blocks(len(copies), _embedding_sums(given, architecture)))
 
 
 def _embedding_sums(given: Arguments, architecture: Architecture) -> Script:
-    """Few indices are added up at once, more are sorted first (Embedding.cu)."""
+    """A few indices are summed at once, more are sorted first (Embedding.cu)."""
     if given["indices"].numel() <= MOST_UNSORTED_EMBEDDINGS and not given.get("scale_grad_by_freq"):
         return PLAIN
     return _sums_of_rows(given["grad_output"], given["indices"], int(given["num_weights"]), architecture)
 
 
 def _bag_backward(given: Arguments, architecture: Architecture) -> Script:
-    """The gradient in order; then as for embeddings, but for the largest of a bag (EmbeddingBag.cu)."""
+    """A contiguous gradient; then as for embeddings, except for the maximum of a bag (EmbeddingBag.cu)."""
     copies = copied_bytes([given["grad"]], torch.contiguous_format)
     if int(given["mode"]) == LARGEST_OF_BAG:
         return (*copies, RESULT)
@@ -284,13 +284,13 @@ LARGEST_OF_BAG = 2
 
 
 def _sums_of_rows(grad: torch.Tensor, indices: torch.Tensor, weights: int, architecture: Architecture) -> Script:
-    """Rows of a gradient, sorted by their indices and added up in parts (EmbeddingBackwardKernel.cu)."""
+    """Rows of a gradient, sorted by their indices and summed in parts (EmbeddingBackwardKernel.cu)."""
     count = indices.numel()
     width = grad.shape[-1]
     each = indices.dtype.itemsize
     listed = count * each
-    # a row of the weights is a segment; the kernel adds up at most ten rows at a time (NROWS_PER_THREAD), so that
-    # there are no more parts than this
+    # a row of the weights is a segment; the kernel sums at most ten rows at a time (NROWS_PER_THREAD), which limits
+    # the number of parts
     segments = min(count, weights)
     partial = count // 10 + segments
     return (
@@ -307,15 +307,15 @@ MOST_UNSORTED_EMBEDDINGS = 3072
 
 
 def _radix_sort(count: int, key: int, bits: int, architecture: Architecture, value: int = 8) -> int:
-    """CUB's DeviceRadixSort: histograms, what tiles know of one another, and room to swap.
+    """CUB's DeviceRadixSort: histograms, tile states, and buffers for swapping.
 
-    Before Hopper all blocks that a card runs at a time count keys of one and two bytes (`ONESWEEP`,
+    Before Hopper, keys of one and two bytes are counted by all blocks that a card runs at once (`ONESWEEP`,
     cub/device/dispatch/tuning/tuning_radix_sort.cuh).
 
     Args:
         key: bytes of a key.
-        bits: of a key that are compared.
-        value: bytes of what is moved with it; 0 for keys alone.
+        bits: how many bits of a key are compared.
+        value: bytes that are moved with each key; 0 for keys alone.
     """
     if count <= 2304:
         return 1
@@ -331,7 +331,7 @@ def _radix_sort(count: int, key: int, bits: int, architecture: Architecture, val
     tile = 2816
     if architecture.capability >= (8, 0):
         tile = tiles.get((key, value), tiles[key, 8])
-    # eight bits a pass; with one alone nothing has to be swapped
+    # eight bits per pass; a single pass needs no swapping
     passes = -(-bits // 8)
     size = 511 + passes * 2048 + _aligned(-(-count // tile) * 1024)
     if passes > 1:
@@ -340,7 +340,7 @@ def _radix_sort(count: int, key: int, bits: int, architecture: Architecture, val
 
 
 _TILES = {(1, 8): 3456, (2, 8): 5632, (4, 4): 6528, (4, 8): 5376, (8, 0): 5760, (8, 8): 4608}
-"""Bytes of key and value → how many of them CUB sorts in one block, as it answers torch 2.13."""
+"""Bytes of key and value → how many of them CUB sorts in one block, as it reports to torch 2.13."""
 
 _TILES_BEFORE_HOPPER = {(4, 4): 6528, (4, 8): 3072, (8, 0): 3840, (8, 8): 3840}
 
@@ -354,7 +354,7 @@ def _unique(count: int, architecture: Architecture) -> int:
 
 
 def _scan(count: int) -> int:
-    """CUB's DeviceScan of 8 bytes each."""
+    """CUB's DeviceScan of items of 8 bytes."""
     return 255 + _aligned(768 + 16 * -(-count // 896))
 
 
@@ -363,7 +363,7 @@ def _aligned(size: int) -> int:
 
 
 def _group_norm(given: Arguments, _architecture: Architecture) -> Script:
-    """Factors and offsets of each channel, and statistics in float32 (group_norm_kernel.cu)."""
+    """Scale and shift of each channel, and statistics in float32 (group_norm_kernel.cu)."""
     values = given["input"]
     count = int(given["N"])
     channels = int(given["C"])
@@ -392,7 +392,7 @@ def _group_norm_backward(given: Arguments, _architecture: Architecture) -> Scrip
 
 
 def _layer_norm_backward(given: Arguments, architecture: Architecture) -> Script:
-    """Where there are many short rows, partial sums for the weights, which are added up (layer_norm_kernel.cu)."""
+    """For many short rows, partial sums for the weights, which are then reduced (layer_norm_kernel.cu)."""
     values = given["input"]
     mask = given["output_mask"]
     width = math.prod(given["normalized_shape"])
@@ -403,8 +403,7 @@ def _layer_norm_backward(given: Arguments, architecture: Architecture) -> Script
     shared = min(-(-rows // 32), 32_768 * 32 // width)
     kernel = _summing(values.dtype)
     script: list[int] = [RESULT, *[shared * width * values.dtype.itemsize] * wanted]
-    # the partial sums of weight and offset are taken together; then each is reduced into a result, which is
-    # given back
+    # the partial sums of weight and bias are allocated together; then each is reduced to a result, and they are freed
     taken = wanted
     for _ in range(wanted):
         launches = _reducing((shared, width), (width, 1), 0, (0,), kernel, architecture, behind=taken + 1)
@@ -414,7 +413,7 @@ def _layer_norm_backward(given: Arguments, architecture: Architecture) -> Script
 
 
 def _convolution(given: Arguments, architecture: Architecture) -> Script:
-    """What does not lie as cuDNN wants it is copied: the input before the result, the weight after it
+    """Tensors that do not have cuDNN's layout are copied: the input before the result, the weight after it
     (cudnn/ConvShared.cpp); then comes cuDNN's workspace."""
     values, weight = given["input"], given["weight"]
     layout = layout_of_convolution(values, weight)
@@ -428,10 +427,10 @@ def _convolution(given: Arguments, architecture: Architecture) -> Script:
 
 
 def _convolution_backward(given: Arguments, architecture: Architecture) -> Script:
-    """The gradient of the input or that of the weight, of which `convolution.kernels` asks for one at a time.
+    """The gradient of the input or that of the weight; `convolution.kernels` requests one at a time.
 
-    What does not lie as cuDNN wants it is copied: behind the gradient of the input, and before that of the weight
-    (cudnn/ConvShared.cpp). cuDNN's workspace comes last.
+    Tensors that do not have cuDNN's layout are copied: after allocating the gradient of the input, and before that of
+    the weight (cudnn/ConvShared.cpp). cuDNN's workspace comes last.
     """
     grad = given["grad_output"]
     values = given["input"]
@@ -455,7 +454,7 @@ def _convolution_backward(given: Arguments, architecture: Architecture) -> Scrip
 
 
 def layout_of_convolution(values: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:
-    """How cuDNN's convolution reads and writes: with channels last where either's lie so, but for float64
+    """The memory format of cuDNN's convolution: channels last if either tensor has it, except for float64
     (``cudnn_conv_suggest_memory_format``, aten/src/ATen/native/ConvUtils.h)."""
     if torch.float64 in (values.dtype, weight.dtype):
         return torch.contiguous_format
@@ -466,7 +465,7 @@ def layout_of_convolution(values: torch.Tensor, weight: torch.Tensor) -> torch.m
 
 
 def _dense_copies(tensor: torch.Tensor) -> list[int]:
-    """Bytes of a dense copy of images; none where they lie densely, with their channels first or last."""
+    """Bytes of a dense copy of images; none if they are dense, with channels first or last."""
     dense = tensor.is_contiguous() or torch.ops.aten.is_non_overlapping_and_dense(tensor)
     if dense:
         return []
@@ -474,7 +473,7 @@ def _dense_copies(tensor: torch.Tensor) -> list[int]:
 
 
 def _foreach_norm(given: Arguments, _architecture: Architecture) -> Script:
-    """A partial norm of each chunk of 65536 elements (ForeachReduceOp.cu)."""
+    """A partial norm for each chunk of 65536 elements (ForeachReduceOp.cu)."""
     tensors = given["self"]
     dtype = tensors[0].dtype
     chunks = max(-(-tensor.numel() // 65_536) for tensor in tensors)
@@ -482,7 +481,7 @@ def _foreach_norm(given: Arguments, _architecture: Architecture) -> Script:
 
 
 def _sorting(given: Arguments, architecture: Architecture) -> Script:
-    """Indices to be sorted beside the values, and CUB's room for both (Sort.cpp, SortStable.cu, Sort.cu)."""
+    """Indices to sort along with the values, and CUB's buffers for both (Sort.cpp, SortStable.cu, Sort.cu)."""
     values = given["self"]
     if not values.dim() or not values.numel():
         return PLAIN
@@ -493,18 +492,18 @@ def _sorting(given: Arguments, architecture: Architecture) -> Script:
         return (RESULT, sorted_ * 8)
     size = bytes_of(values)
     copies = []
-    # CUB sorts what lies side by side: else values are copied, and sorted values and indices copied back
+    # CUB sorts contiguous data: otherwise values are copied, and sorted values and indices copied back
     if values.stride(dim) != 1 or not torch.ops.aten.is_non_overlapping_and_dense(values):
         copies = [size, size, count * 8]
     return (RESULT, *copies, *_segments_sorted(sorted_, count, values.dtype.itemsize, architecture, len(copies)))
 
 
 def _segments_sorted(sorted_: int, count: int, key: int, architecture: Architecture, behind: int) -> Script:
-    """Stretches of ``sorted_`` of ``count`` values: one by one, all at once and then by stretch, or many in one launch.
+    """Sort ``sorted_`` segments of ``count`` values: one by one, all at once and then by segment, or many per launch.
 
     Args:
         key: bytes of a value.
-        behind: how many blocks have been taken.
+        behind: how many blocks are allocated already.
     """
     segments = count // sorted_
     if segments == 1 or sorted_ >= FEWEST_SORTED_ALONE:
@@ -519,14 +518,14 @@ def _segments_sorted(sorted_: int, count: int, key: int, architecture: Architect
 
 
 def _median(given: Arguments, architecture: Architecture) -> Script:
-    """All values in order, of which the indices are not kept, and whether the last is a NaN (Sorting.cpp)."""
+    """All values sorted, without keeping their indices, and whether the last one is NaN (Sorting.cpp)."""
     values = given["self"]
     if not values.numel():
         return PLAIN
     _result, *taken = _sorting({"self": torch.empty(values.numel(), dtype=values.dtype, device="meta")}, architecture)
     steps = after_blocks(2, tuple(taken))
     held = 2 + sum(step > 0 for step in steps)
-    # what the sorting has not given back goes when it returns, the last one first
+    # what sorting has not freed is freed when it returns, the last one first
     kept = [place for place in range(held, 1, -1) if -place not in steps]
     return (bytes_of(values), values.numel() * 8, *steps, *(-place for place in kept), 1, RESULT)
 
@@ -537,12 +536,12 @@ FEWEST_SEGMENTS = 128
 
 
 def _shuffling(given: Arguments, architecture: Architecture) -> Script:
-    """A random key for each number, of so many bits that hardly two are alike, and what sorts by them (Randperm.cu)."""
+    """A random key per number, with enough bits to make duplicates rare, and buffers to sort by it (Randperm.cu)."""
     count = int(given["n"])
     each = given["out"].dtype.itemsize
     if count < 2:
         return PLAIN
-    # torch's formula: two keys are alike with a probability of at most 0.1 (Randperm.cu)
+    # torch's formula: the probability of two equal keys is at most 0.1 (Randperm.cu)
     bits = min(64, math.ceil(math.log2(count - (6 * count * count + 1) / (12 * math.log(0.9)))))
     key = 8
     if bits <= 32:
@@ -551,7 +550,7 @@ def _shuffling(given: Arguments, architecture: Architecture) -> Script:
 
 
 def _drawing(given: Arguments, _architecture: Architecture) -> Script:
-    """A random number for each chance; with replacement their sums, and those in order (Distributions.cpp,
+    """A random number for each probability; with replacement, also their sums and sorted copies (Distributions.cpp,
     MultinomialKernel.cu)."""
     chances = bytes_of(given["self"])
     if given.get("replacement", False) and int(given["num_samples"]) > 1:
@@ -560,7 +559,7 @@ def _drawing(given: Arguments, _architecture: Architecture) -> Script:
 
 
 def _rolling(given: Arguments, _architecture: Architecture) -> Script:
-    """A copy in order, and what has been rolled along all dimensions but the last (TensorTransformations.cpp, .cu)."""
+    """A contiguous copy, and the result of rolling all dimensions but the last (TensorTransformations.cpp, .cu)."""
     tensor = given["self"]
     dims = given.get("dims") or ()
     if not tensor.numel():
@@ -573,7 +572,7 @@ def _rolling(given: Arguments, _architecture: Architecture) -> Script:
 
 
 def _pixels_in_columns(given: Arguments, _architecture: Architecture) -> Script:
-    """A copy of the images, which are read in order (Im2Col.cu)."""
+    """A contiguous copy of the images (Im2Col.cu)."""
     return (*copied_bytes([given["self"]], torch.contiguous_format), bytes_of(given["self"]), RESULT)
 
 
@@ -583,7 +582,7 @@ def _overwriting(given: Arguments, _architecture: Architecture) -> Script:
 
 
 def _logarithms_of_sums(given: Arguments, _architecture: Architecture) -> Script:
-    """The largest of each sum, whether they are infinite, and what is left of each value (ReduceOps.cpp)."""
+    """The maximum of each sum, whether it is infinite, and the rest of each value (ReduceOps.cpp)."""
     values = given["self"]
     if not values.numel():
         return PLAIN
@@ -594,14 +593,14 @@ def _logarithms_of_sums(given: Arguments, _architecture: Architecture) -> Script
 
 
 def _means_by_index(given: Arguments, _architecture: Architecture) -> Script:
-    """How many values come to each place, counted in their type (TensorAdvancedIndexing.cpp, `scatter_reduce_two`)."""
+    """How many values go to each index, counted in their dtype (TensorAdvancedIndexing.cpp, `scatter_reduce_two`)."""
     if given["reduce"] != "mean":
         return PLAIN
     return (RESULT, bytes_of(given["self"]), bytes_of(given["src"]), -2, given["self"].numel())
 
 
 def _filled_in_order(given: Arguments, _architecture: Architecture) -> Script:
-    """Where each value of the source goes: a running count of the mask (IndexKernel.cu, `launch_masked_scatter`)."""
+    """The target of each source value: a running count of the mask (IndexKernel.cu, `launch_masked_scatter`)."""
     target = given["self"]
     mask = given["mask"]
     copies = []
@@ -612,13 +611,14 @@ def _filled_in_order(given: Arguments, _architecture: Architecture) -> Script:
 
 
 def _alignments(given: Arguments, _architecture: Architecture) -> Script:
-    """Both lengths of each sequence and where its labels begin (LossCTC.cu)."""
+    """Both lengths of each sequence and where its labels start (LossCTC.cu)."""
     lengths = given["log_probs"].shape[1] * 8
     return (lengths, lengths, lengths, RESULT)
 
 
 def _alignments_backward(given: Arguments, _architecture: Architecture) -> Script:
-    """The same, the sums from behind, and for much data what the blanks add (LossCTC.cu, `ctc_loss_backward_gpu`)."""
+    """The same, the sums from the end, and for large inputs the blanks' share (LossCTC.cu,
+    `ctc_loss_backward_gpu`)."""
     chances = given["log_probs"]
     forward = given["log_alpha"]
     steps, count, labels = chances.shape
@@ -636,7 +636,7 @@ LARGEST_AT_ONCE = 450
 
 
 def _product(first: str, second: str) -> Writer:
-    """A product of matrices, in whose memory rows or columns lie one after another; others are copied
+    """A matrix product whose factors must have contiguous rows or columns; others are copied
     (`prepare_matrix_for_cublas`, `prepare_batch_matrix_for_cublas`, Blas.cpp).
 
     Args:
@@ -653,12 +653,12 @@ def _product(first: str, second: str) -> Writer:
 
 
 def _wide(product: str) -> tuple[str, str]:
-    """The overloads of a product whose result has another type than its factors."""
+    """The overloads of a product whose result has another dtype than its factors."""
     return f"{product}.dtype", f"{product}.dtype_out"
 
 
 def _is_scattered(factor: torch.Tensor) -> bool:
-    """Whether cuBLAS can read a matrix, or several, neither by rows nor by columns; a vector can always be read."""
+    """Whether cuBLAS can read a matrix, or a batch, neither by rows nor by columns; it can always read a vector."""
     if factor.dim() < 2:
         return False
     *_, rows, columns = factor.shape
@@ -669,7 +669,7 @@ def _is_scattered(factor: torch.Tensor) -> bool:
 
 
 def _products_of_three(given: Arguments, _architecture: Architecture) -> Script:
-    """A product of two factors, and of that with the third, of one index at a time (Linear.cpp, `_trilinear`)."""
+    """A product of two factors, then its product with the third, one index at a time (Linear.cpp, `_trilinear`)."""
     factors = [given["i1"], given["i2"], given["i3"]]
     expanded = [given["expand1"], given["expand2"], given["expand3"]]
     unrolled = int(given.get("unroll_dim", 1))
@@ -686,7 +686,7 @@ def _products_of_three(given: Arguments, _architecture: Architecture) -> Script:
     of_two: list[int] = []
     of_three: list[int] = []
     for axis in axes:
-        # a dimension that is summed, and that the third factor lacks, is summed with the first product
+        # a summed dimension that the third factor lacks is summed with the first product
         size = 1
         if axis not in summed or axis not in by_third:
             size = max(shapes[0][axis], shapes[1][axis])
@@ -732,7 +732,7 @@ IN_ORDER_BACKWARD = (
     "upsample_nearest1d_backward",
     "upsample_trilinear3d_backward",
 )
-"""Backward passes that read the gradient of their result in order."""
+"""Backward passes that need a contiguous gradient of their result."""
 
 WRITERS: dict[str, Writer] = {
     "sum": _reduction(_summing),
@@ -823,4 +823,4 @@ WRITERS: dict[str, Writer] = {
     **dict.fromkeys(("baddbmm", "baddbmm.out", "baddbmm_", *_wide("baddbmm")), _product("batch1", "batch2")),
     **dict.fromkeys(("addmv", "addmv.out", "addmv_"), _product("mat", "vec")),
 }
-"""Operation, with its overload, → what tells its script."""
+"""Operation, with its overload → the function that returns its script."""

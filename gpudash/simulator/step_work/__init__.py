@@ -1,1 +1,1 @@
-"""What a step does, written down beside what it allocates."""
+"""What a step does, logged in addition to what it allocates."""

@@ -1,7 +1,7 @@
-"""What a step does on the device, written down while it is followed: one entry a call, and no more than that.
+"""Logs what a step does on the device while it is followed: one entry per call, and nothing else.
 
-A dry run calls the same operations on the same sizes in every layer and every step. What a call comes to is therefore
-worked out when somebody asks, once for each kind of call; while the run goes on, noting one is appending to a list.
+A dry run calls the same operations on the same sizes in every layer and every step. So the cost of a call is computed
+on request, once for each kind of call; during the run, logging a call only appends to a list.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from gpudash.speed.classify import classify
 from gpudash.speed.work import UNKNOWN, Operation, StepWork
 
 MOST_SEGMENTS = 16
-"""Whole steps that are kept; which of them is like the others shows early."""
+"""How many whole steps are kept; a typical one among them shows early."""
 
 MOST_CALLS = 2_000_000
-"""Calls of a step that are written down: 16 MB of a list."""
+"""The most calls of a step that are logged: 16 MB of a list."""
 
 SCALARS = ("groups", "transposed", "is_causal", "training")
-"""Arguments by which `classify` knows a kernel."""
+"""Arguments by which `classify` identifies a kernel."""
 
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
-"""How images and volumes lie channel by channel within a position, by the dimensions of a batch of them."""
+"""Channels-last memory formats of images and volumes, by the number of dimensions of a batch."""
 
 TF32 = "tf32"
-"""Arithmetic of float32 on tensor cores, where torch's settings allow it."""
+"""float32 arithmetic on tensor cores, if torch's settings allow it."""
 
 PASSES, STEPS = 1, 2
-"""What divides a run into steps: forward passes of a program that has no optimizer, or steps of one."""
+"""What divides a run into steps: forward passes of a program without an optimizer, or optimizer steps."""
 
 
 class TensorSize(NamedTuple):
-    """A tensor as far as its cost goes: sizes and strides in elements."""
+    """What matters for the cost of a tensor: sizes and strides in elements."""
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
@@ -53,36 +53,36 @@ class TensorSize(NamedTuple):
 
     @property
     def whole(self) -> tuple[tuple[int, ...], str, int]:
-        """As `classify` has it."""
+        """The tensor in the form `classify` needs."""
         return self.size, str(self.dtype)[6:], self.dtype.itemsize
 
     @property
     def held(self) -> tuple[tuple[int, ...], str, int]:
-        """As `classify` has it, where what is expanded lies in memory once."""
+        """The same, counting expanded dimensions once, as in memory."""
         size = tuple(1 if not step and length else length for length, step in zip(self.size, self.stride))
         return size, str(self.dtype)[6:], self.dtype.itemsize
 
     @property
     def nbytes(self) -> int:
-        """Of all its elements."""
+        """Bytes of all its elements."""
         return prod(self.size) * self.dtype.itemsize
 
     @property
     def held_bytes(self) -> int:
-        """Of those that lie in memory."""
+        """Bytes of the elements in memory."""
         size, _dtype, itemsize = self.held
         return prod(size) * itemsize
 
     @property
     def is_channels_last(self) -> bool:
-        """Whether it is an image that lies so."""
+        """Whether it is an image in channels-last format."""
         like = self.like()
         if len(self.size) not in FORMATS or like.is_contiguous():
             return False
         return like.is_contiguous(memory_format=FORMATS[len(self.size)])
 
     def like(self) -> torch.Tensor:
-        """A tensor of these sizes, without bytes."""
+        """A tensor with these sizes, without bytes."""
         return torch.empty_strided(self.size, self.stride, dtype=self.dtype, device="meta")
 
 
@@ -90,9 +90,9 @@ class LoggedCall:
     """One kind of call: an operation on tensors of certain sizes.
 
     Args:
-        operation: of `torch.ops`.
-        args, kwargs: what it was given, each tensor as `TensorSize`.
-        made: what it returned, in the same way.
+        operation: from `torch.ops`.
+        args, kwargs: its arguments, each tensor as `TensorSize`.
+        made: its result, in the same form.
     """
 
     def __init__(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: Any) -> None:
@@ -103,13 +103,13 @@ class LoggedCall:
 
     @classmethod
     def of(cls, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: Any) -> LoggedCall:
-        """The kind of a call with tensors."""
+        """The kind of a call with these tensors."""
         named = {name: _sized(value) for name, value in kwargs.items()}
         return cls(operation, tuple(map(_sized, args)), named, _sized(made))
 
     @cached_property
     def operation(self) -> Operation | None:
-        """What the device does for it, of no phase; ``None`` for nothing."""
+        """The operation on the device, without a phase; ``None`` for nothing."""
         schema = self._operation._schema
         name = schema.name.partition("::")[2]
         given = dict(zip((argument.name for argument in schema.arguments), self._args))
@@ -119,7 +119,7 @@ class LoggedCall:
         first = next(iter(given.values()), None)
         is_list = name.startswith(("_foreach_", "_fused_")) and type(first) is tuple
         made = self._made
-        # in place on lists of tensors, which torch gives back to nobody
+        # in place on lists of tensors, which torch does not return
         if made is None and is_list and name.startswith("_foreach_"):
             made = first
         results = list(_sizes(made))
@@ -129,7 +129,7 @@ class LoggedCall:
         if inputs:
             scalars["contiguous"] = inputs[0].like().is_contiguous()
         found = _classified(name, inputs, results, flops, scalars)
-        # the host goes over the tensors of a list one by one, whatever the device does
+        # the host visits the tensors of a list one by one, whatever the device does
         if found is not None and is_list and first is not None:
             found = found._replace(shape=(len(first),))
         if found is None or found.dtype != "float32" or not found.flops or not _takes_tf32(name):
@@ -141,7 +141,7 @@ class LoggedCall:
         kwargs = {name: _as_tensors(value) for name, value in self._kwargs.items()}
         try:
             return call_flops(self._operation, args, kwargs, _as_tensors(self._made))
-        # torch's formulas take for granted what its own kernels are given
+        # torch's formulas assume the arguments of its own kernels
         except (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
             return 0
 
@@ -149,7 +149,7 @@ class LoggedCall:
 def _classified(
     name: str, inputs: Sequence[TensorSize], results: Sequence[TensorSize], flops: int, scalars: Mapping[str, Any]
 ) -> Operation | None:
-    """The operation that a call is; one of no known kind where its tensors are not as torch's own kernels have them."""
+    """The operation of a call; one of unknown kind if its tensors are not as for torch's own kernels."""
     held = [one.held for one in inputs]
     given = held
     if flops:
@@ -162,7 +162,7 @@ def _classified(
         return Operation(name, UNKNOWN, next((dtype for _, dtype, _ in held), ""), flops, read_bytes, written_bytes)
     if found is None or not flops:
         return found
-    # what is multiplied has all its sizes, and is read as often as it lies in memory
+    # factors of a product count with all their sizes, but are read as often as they exist in memory
     seen = sum(one.nbytes for one in inputs) - read_bytes
     return found._replace(read_bytes=max(0, found.read_bytes - seen))
 
@@ -172,8 +172,8 @@ class LoggedCopy(NamedTuple):
 
     Attributes:
         size: bytes.
-        outward: whether it leaves the card.
-        pinned: whether the host's side lies in pinned memory.
+        outward: whether it goes from the card to the host.
+        pinned: whether the host's side is in pinned memory.
         waits: whether the host waits for it.
         rows: length of the first dimension.
     """
@@ -199,7 +199,7 @@ WAITS = _Waits()
 
 
 class Stepped(NamedTuple):
-    """An optimizer has stepped; ``optimizer`` tells it from others."""
+    """An optimizer step; ``optimizer`` identifies the optimizer."""
 
     optimizer: int
 
@@ -208,13 +208,13 @@ class WorkLog:
     """The calls of a run, step by step.
 
     Attributes:
-        note: notes an entry of the present step: a `LoggedCall`, a `LoggedCopy`, an `Exchange`, `WAITS`, `Stepped`, or
-            a phase, which holds for what follows.
-        on_copy: called with the index of the card and each copy between that and the host; ``None`` for nobody.
+        note: adds an entry to the current step: a `LoggedCall`, a `LoggedCopy`, an `Exchange`, `WAITS`, `Stepped`, or
+            a phase, which applies to what follows.
+        on_copy: called with the index of the card and each copy between it and the host; ``None`` for no callback.
     """
 
     def __init__(self) -> None:
-        # One list for good: `note` is its append, and nothing stands between a call and that.
+        # The list is never replaced: `note` is its append method, with no overhead for a call.
         self._calls: list[Any] = []
         self.note: Callable[[Any], object] = self._calls.append
         self._segments: list[list[Any]] = []
@@ -224,7 +224,7 @@ class WorkLog:
         self.on_copy: Callable[[int, LoggedCopy], None] | None = None
 
     def note_call(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: Any) -> None:
-        """Note a call whose sizes are not known to be those of an earlier one."""
+        """Log a call whose sizes are not known from an earlier one."""
         given = tuple(map(_sized, args))
         named = tuple((name, _sized(value)) for name, value in kwargs.items())
         result = _sized(made)
@@ -233,17 +233,17 @@ class WorkLog:
             call = self._known.get(key)
             if call is None:
                 call = self._known[key] = LoggedCall(operation, given, dict(named), result)
-        except TypeError:  # an argument that cannot be a key
+        except TypeError:  # an argument that is not hashable
             call = LoggedCall(operation, given, dict(named), result)
         self.note(call)
 
     def note_copy(self, source: torch.Tensor, target: torch.Tensor, *, non_blocking: bool) -> None:
-        """Note a copy of which one side, or both, are on a card."""
+        """Log a copy with one or both sides on a card."""
         outward = target.device.type != DEVICE
         if not outward and source.device.type == DEVICE:
             self.note_call(_copy, (target, source), {}, target)
             return
-        # as of a KV cache that has nothing in it yet: torch starts no copy
+        # such as an empty KV cache: torch starts no copy
         if not source.numel():
             return
         rows = 1
@@ -253,7 +253,7 @@ class WorkLog:
         if outward:
             on_host = target
         pinned = getattr(on_host.untyped_storage(), PINNED, False)
-        # torch waits for the stream behind a copy that is not asked to go on by itself (copy_kernel_cuda, Copy.cu)
+        # torch synchronises the stream after a blocking copy (copy_kernel_cuda, Copy.cu)
         copy = LoggedCopy(source.numel() * source.dtype.itemsize, outward, pinned, not non_blocking, rows)
         self.note(copy)
         if self.on_copy is not None:
@@ -263,16 +263,16 @@ class WorkLog:
             self.on_copy(on_card.device.index or 0, copy)
 
     def note_phase(self, phase: str) -> None:
-        """Say what is going on from now on."""
+        """Log the start of a phase."""
         if phase != self._phase:
             self._phase = phase
             self.note(phase)
 
     def end_step(self, divided_by: int = STEPS) -> None:
-        """A step is over, and another begins.
+        """End the current step and start another.
 
         Args:
-            divided_by: what ends it; where both do, steps of an optimizer count.
+            divided_by: what ends it; if there are both kinds, optimizer steps count.
         """
         if divided_by < self._divided_by:
             return
@@ -285,14 +285,14 @@ class WorkLog:
         self.note(self._phase)
 
     def begin_steps(self) -> None:
-        """What was done until now, as building a model, is no part of a step."""
+        """Exclude everything so far, such as building a model, from the steps."""
         self._calls.clear()
         self.note(self._phase)
 
     def divide_by_optimizer(self) -> None:
-        """What was one step until now was a whole training: its optimizer's steps are the steps.
+        """Treat what was one step as a whole training, divided by the steps of its optimizer.
 
-        Of several optimizers, those of the one that steps most often.
+        With several optimizers, use the one that steps most often.
         """
         calls = self._calls[:]
         stepped = Counter(entry for entry in calls if isinstance(entry, Stepped))
@@ -308,28 +308,28 @@ class WorkLog:
         self._calls.clear()
 
     def finish(self, *, whole: bool) -> None:
-        """What is done from now on is no part of a step.
+        """Exclude everything from now on from the steps.
 
         Args:
-            whole: whether what was done since the last step ended is one, too.
+            whole: whether what happened since the last step counts as a step too.
         """
         if whole:
             self.end_step()
         self._calls.clear()
 
     def work(self) -> StepWork | None:
-        """The work of one step in the steady state; ``None`` where no step was followed."""
+        """The work of one step in the steady state; ``None`` if no step was followed."""
         calls = self._steady()
         if calls is None:
             return None
         return _added(calls)
 
     def _steady(self) -> list[Any] | None:
-        """The step that others are like.
+        """The typical step.
 
-        The first makes an optimizer's state. One with a validation behind it does more, and one that an optimizer left
-        out less, so that the commonest number of calls is that of a plain step. Not the last of those: the last batch
-        of an epoch may be a smaller one.
+        The first step creates the optimizer's state. A step followed by a validation does more, and one that an
+        optimizer skips does less, so the most common number of calls is that of a plain step. The last of those is not
+        used: the last batch of an epoch may be smaller.
         """
         segments = self._segments
         if not segments:
@@ -343,7 +343,7 @@ class WorkLog:
 
 
 def _added(calls: Sequence[Any]) -> StepWork:
-    """All entries of a step together."""
+    """The sum of all entries of a step."""
     counted: Counter[tuple[LoggedCall, str]] = Counter()
     phase = ""
     into = out = pinned = copies = waits = exchanged = 0
@@ -397,7 +397,7 @@ _copy = torch.ops.aten.copy_.default
 
 
 def _sized(value: Any) -> Any:
-    """``value`` with every tensor as its sizes."""
+    """``value`` with every tensor replaced by its sizes."""
     if isinstance(value, torch.Tensor):
         return TensorSize.of(value)
     if isinstance(value, (list, tuple)):
@@ -422,8 +422,8 @@ def _as_tensors(value: Any) -> Any:
 
 
 def _takes_tf32(name: str) -> bool:
-    """Whether torch's settings let float32 be multiplied on tensor cores: convolutions unless told otherwise, matrix
-    products if told so."""
+    """Whether torch's settings allow float32 products on tensor cores: by default for convolutions, for matrix
+    products only if enabled."""
     if "conv" in name or "cudnn" in name:
         return bool(torch._C._get_cudnn_allow_tf32())
     return torch.get_float32_matmul_precision() != "highest"

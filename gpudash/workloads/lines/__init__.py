@@ -1,1 +1,1 @@
-"""A few lines of PyTorch, run one by one on a simulated card: which blocks of memory each makes, keeps and drops."""
+"""Runs a few lines of PyTorch one by one on a simulated card, and records the memory blocks of each."""

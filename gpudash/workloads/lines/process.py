@@ -1,10 +1,11 @@
 """The process that runs a few lines of PyTorch: ``python -m gpudash.workloads.lines.process``.
 
-It reads one JSON object a line from its standard input and answers on its standard output:
+It reads one JSON object per line from its standard input and answers on its standard output:
 
-* first, unasked: ``{"ready": true, "torch": "2.13.0"}``, or ``{"ready": false, "problem": sentence}`` and it ends;
-* asked ``{"id", "source", "limit", "on_gpu"}``: ``{"id", "line"}`` as each line begins, so that it is known which one
-  was on when the process died or was killed; then ``{"id", "trace"}``, as of `gpudash.workloads.lines.trace`.
+* first, without a request: ``{"ready": true, "torch": "2.13.0"}``, or ``{"ready": false, "problem": sentence}`` and it
+ends;
+* for ``{"id", "source", "limit", "on_gpu"}``: ``{"id", "line"}`` at the start of each line, so that the line is known
+  if the process dies or is killed; then ``{"id", "trace"}``, as in `gpudash.workloads.lines.trace`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ TRIAL_LIMIT = 2**20
 
 
 def main() -> int:
-    """Answer until the standard input ends; returns only when nothing can be run here."""
+    """Answer until the standard input ends; returns only if nothing can be run here."""
     start_log(str(log_file()))
     log_uncaught()
     conversation = Conversation()

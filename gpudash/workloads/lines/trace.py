@@ -1,4 +1,4 @@
-"""What a few lines of PyTorch did to memory, as it crosses from the process that ran them. No torch."""
+"""What a few lines of PyTorch did to memory, in the form in which it leaves their process. Does not use torch."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 from pydantic import TypeAdapter
 
 ENDED = "ended"
-"""The kind of a failure that is no exception: the process died, or was ended."""
+"""The kind of a failure without an exception: the process died, or was ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineBlock:
-    """A block of memory at one moment, or several of one origin.
+    """A block of memory at one moment, or several with one origin.
 
     Attributes:
-        name: of the variable that has it; of one that no variable has, the expression that made it.
-        bytes: as the allocator rounds them.
-        named: whether a variable has it, during the line or after it.
-        fresh: whether it is being made at this moment.
-        count: how many blocks are counted here.
-        workspace: whether a kernel of torch's keeps it for itself.
-        origin: the expression that made it.
+        name: of its variable; for a block without one, the expression that created it.
+        bytes: its size as the allocator rounds it.
+        named: whether a variable refers to it, during the line or after it.
+        fresh: whether it is allocated at this moment.
+        count: how many blocks it stands for.
+        workspace: whether a kernel of torch keeps it for itself.
+        origin: the expression that created it.
     """
 
     name: str
@@ -37,15 +37,15 @@ class LineBlock:
 
 @dataclass(frozen=True, slots=True)
 class LineMoment:
-    """What the card holds at the highest point of one expression of a line.
+    """What the card holds at the peak of one expression of a line.
 
     Attributes:
         line: from 1; 0 after the last one.
-        title: of the expression, where the line has several that allocate; else "".
-        turn: which turn of a loop, from 1; 0 outside of one.
+        title: of the expression if the line has several that allocate, otherwise "".
+        turn: the iteration of a loop, from 1; 0 outside of one.
         blocks: on the card, oldest first.
-        host: tensors in the computer's own memory after the line.
-        before, after: bytes on the card as the line begins, and once it is done.
+        host: tensors in host memory after the line.
+        before, after: bytes on the card when the line starts, and when it is done.
     """
 
     line: int
@@ -58,7 +58,7 @@ class LineMoment:
 
     @property
     def bytes(self) -> int:
-        """Of all blocks on the card."""
+        """Bytes of all blocks on the card."""
         return sum(block.bytes for block in self.blocks)
 
 
@@ -69,11 +69,12 @@ class LineFailure:
     Attributes:
         line: from 1.
         kind: the exception's name, or `ENDED`.
-        message: its own, on one line; of what `ENDED`, what the line did, or a whole sentence where it is about none.
+        message: the exception's own, on one line; for `ENDED`, what the line did, or a whole sentence if no line is
+            known.
         out_of_memory: whether the card had no room.
-        requested: bytes of the block that there was no room for.
-        segment: bytes that the allocator asked the card for, to have room for it.
-        held: bytes that it held then.
+        requested: bytes of the block that did not fit.
+        segment: bytes that the allocator requested from the card for it.
+        held: bytes that it had reserved then.
     """
 
     line: int
@@ -91,9 +92,9 @@ class LinesTrace:
 
     Attributes:
         source: the lines.
-        limit: bytes that the card has.
-        moments: in order; the last one, with line 0, is after all lines, unless one failed.
-        failure: of the line that ended it; ``None`` where all ran.
+        limit: bytes of the card.
+        moments: in order; the last one, with line 0, follows all lines, unless one failed.
+        failure: of the line that ended the program; ``None`` if all ran.
     """
 
     source: tuple[str, ...]
@@ -107,15 +108,15 @@ class LinesTrace:
         return max((moment.bytes for moment in self.moments), default=0)
 
     def to_json(self) -> dict[str, Any]:
-        """As `from_json` reads it."""
+        """The trace in the form that `from_json` reads."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, written: Any) -> LinesTrace:
-        """The trace that `to_json` wrote.
+        """Parse what `to_json` wrote.
 
         Raises:
-            ValueError: when it did not.
+            ValueError: ``written`` does not come from `to_json`.
         """
         return _reader().validate_python(written)
 

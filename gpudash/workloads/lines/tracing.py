@@ -1,4 +1,4 @@
-"""Running a few lines one by one, and keeping what each does to the memory of a simulated card."""
+"""Runs a few lines one by one, and records how each changes the memory of a simulated card."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ logger = logging.getLogger(__name__)
 FILE = "<your lines>"
 
 MOST_MOMENTS = 400
-"""Moments that are kept; of a longer program the last ones are left out, and its end is told."""
+"""How many moments are kept; of a longer program the last ones are left out, which is reported."""
 
 LONGEST_NAME, LONGEST_TITLE = 22, 14
-"""Characters of an expression that stands for a name, and of one that heads a moment."""
+"""The most characters of an expression used as a name, and of one used as a title."""
 
 ALIKE = 2
-"""Blocks of one origin from which they are counted together."""
+"""From this many blocks with one origin on, they are shown together."""
 
 Where = tuple[int, int, int, int]
-"""Of an expression: its first line and the last, from 1, its first column and the one behind."""
+"""Position of an expression: first line, last line, from 1, first column, and the column after its end."""
 
 
 @dataclass(slots=True)
 class _Block:
-    """A block that is or was on the card."""
+    """A block that is, or was, on the card."""
 
     size: int
     where: Where | None
     workspace: bool
     names: dict[int, str] = field(default_factory=dict)
-    """The variable that had it after each statement, by the statement's number."""
+    """The variable that referred to it after each statement, by the statement's number."""
 
 
 @dataclass(slots=True)
 class _Change:
-    """A request of the allocator: a block that is made, or given back."""
+    """An event of the allocator: a block is allocated or freed."""
 
     block: _Block
     made: bool
@@ -64,9 +64,9 @@ class LineRunner:
 
     Args:
         backend: the simulated device of this process.
-        limit: bytes that the card has, without a context: what is shown is what tensors take.
-        on_gpu: whether a tensor that names no device is made on the card.
-        on_line: is called as each statement begins, with its line.
+        limit: bytes of the card, without a context: what is shown is the memory of tensors.
+        on_gpu: whether a tensor without a given device is created on the card.
+        on_line: called with its line when a statement starts.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class LineRunner:
         return None
 
     def _run_loop(self, loop: Any, namespace: dict[str, Any]) -> LineFailure | None:
-        """Its body statement by statement, so that each turn has moments of its own."""
+        """Run a loop's body statement by statement, so that each iteration has moments of its own."""
         items = "__items"
         begun = ast.copy_location(ast.Assign([ast.Name(items, ast.Store())], _call("iter", loop.iter)), loop)
         failure = self._run_one(begun, namespace, 0, quiet=True)
@@ -166,7 +166,7 @@ class LineRunner:
         except BaseException as error:
             logger.info("line %d of the lines failed", line, exc_info=True)
             failure = self._failure(line, error)
-        self._card.statistics()  # settles what was let go
+        self._card.statistics()  # frees released blocks
         self._name(namespace)
         self._keep(line, turn, tuple(_on_host(namespace)), quiet=quiet and failure is None)
         return failure
@@ -186,7 +186,7 @@ class LineRunner:
         return LineFailure(place, type(error).__name__, _one_line(str(error)))
 
     def _happened(self, action: str, address: int, size: int, _stream: int) -> None:
-        """An event of the allocator, in torch's words; the card's lock is held."""
+        """Handle an event of the allocator, with torch's action names; the card's lock is held."""
         if action == "alloc":
             block = _Block(size, self._where(), self._card.allocating == WORKSPACE)
             self._live[address] = block
@@ -200,7 +200,7 @@ class LineRunner:
         self._refused = refused
 
     def _where(self) -> Where | None:
-        """The expression of the lines that is at work; a backward pass may allocate on a thread of torch's."""
+        """The running expression of the lines; a backward pass may allocate in a thread of torch's."""
         frame: FrameType | None = inspect.currentframe()
         if threading.get_ident() != self._thread:
             frame = sys._current_frames().get(self._thread)  # noqa: SLF001 - Python has no other name for it
@@ -214,7 +214,7 @@ class LineRunner:
         return None
 
     def _name(self, namespace: dict[str, Any]) -> None:
-        """Write down which variable has which block now."""
+        """Record which variable refers to which block now."""
         for name, tensor in _variables(namespace):
             if tensor.device.type != DEVICE:
                 continue
@@ -226,7 +226,7 @@ class LineRunner:
                 block.names.setdefault(self._statement, name)
 
     def _keep(self, line: int, turn: int, host: tuple[LineBlock, ...], *, quiet: bool) -> None:
-        """The moments of the statement that has just run: the highest one of each of its expressions in turn."""
+        """Keep the moments of the statement that has just run: the peak of each of its expressions in turn."""
         groups: list[tuple[Where | None, dict[int, _Block], list[_Block]]] = []
         best = 0
         made: list[_Block] = []
@@ -258,7 +258,7 @@ class LineRunner:
                 self._moments.append(LineMoment(line, title, turn, blocks, host, before, after))
 
     def _shown(self, held: dict[int, _Block], fresh: Sequence[_Block], statement: int) -> Iterator[LineBlock]:
-        """Blocks with their names as of a statement, 0 for the last one; many of one origin are counted together."""
+        """Blocks with their names as of a statement, 0 for the last one; many with one origin are shown together."""
         now = statement or self._statement
         found: list[LineBlock] = []
         for block in held.values():
@@ -276,7 +276,7 @@ class LineRunner:
 
 
 def _together(blocks: Sequence[LineBlock]) -> list[LineBlock]:
-    """Many blocks of one origin as one, at the place of the first; so are all parts of one variable."""
+    """Combine many blocks with one origin in the first one's place; the same for all parts of one variable."""
     groups: dict[tuple[str, bool, bool], list[LineBlock]] = {}
     for block in blocks:
         base = block.name.partition("[")[0].partition(".")[0] if block.named else block.name
@@ -295,7 +295,7 @@ def _together(blocks: Sequence[LineBlock]) -> list[LineBlock]:
 def _name_of(block: _Block, statement: int, origin: str) -> tuple[str, bool]:
     if block.workspace:
         return "workspace", True
-    # of a line that is on, what it binds at its end, else what was bound before it
+    # for the running line, the names it assigns at its end, otherwise those assigned before it
     for at in (statement, statement - 1):
         if at in block.names:
             return block.names[at], True
@@ -303,7 +303,7 @@ def _name_of(block: _Block, statement: int, origin: str) -> tuple[str, bool]:
 
 
 def _variables(namespace: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors that the variables have, with the names that a reader would give them."""
+    """The tensors of the variables, with the names that a reader would give them."""
     for name, value in list(namespace.items()):
         if name.startswith("__"):
             continue
@@ -335,7 +335,7 @@ def _named(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _on_host(namespace: dict[str, Any]) -> Iterator[LineBlock]:
-    """The tensors of variables in the computer's own memory, of a page or more."""
+    """The variables' tensors in host memory, if they have a page or more."""
     seen: set[int] = set()
     for name, tensor in _variables(namespace):
         storage = tensor.untyped_storage()
@@ -345,7 +345,7 @@ def _on_host(namespace: dict[str, Any]) -> Iterator[LineBlock]:
 
 
 def _is_plain_loop(statement: ast.stmt) -> bool:
-    """Whether a loop's body can be run statement by statement: nothing in it leaves it early."""
+    """Whether a loop's body can be run statement by statement: nothing in it leaves the loop early."""
     if not isinstance(statement, ast.For) or statement.orelse:
         return False
     return not any(isinstance(node, (ast.Break, ast.Continue)) for node in ast.walk(statement))
@@ -356,7 +356,7 @@ def _call(name: str, argument: ast.expr) -> ast.Call:
 
 
 def _text(source: str, where: Where) -> str:
-    """An expression as it stands, on one line and not too long."""
+    """The text of an expression, on one line and shortened."""
     begin, end, column, behind = where
     lines = source.splitlines()[begin - 1 : end]
     if not lines:
@@ -371,7 +371,7 @@ def _text(source: str, where: Where) -> str:
 
 
 def _title(source: str, where: Where) -> str:
-    """What heads a moment: of a call the function's own name, else the expression."""
+    """The title of a moment: for a call the function's own name, otherwise the expression."""
     begin, end, column, behind = where
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Call):

@@ -1,1 +1,1 @@
-"""Dry runs, and what they come to."""
+"""Dry runs, and the predictions made from them."""

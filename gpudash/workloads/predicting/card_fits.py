@@ -1,8 +1,8 @@
-"""A run's fit on many cards, from as few dry runs as say it: one a generation, replayed on each of its cards.
+"""Whether a run fits on each of many cards, with few dry runs: one per generation, replayed on each of its cards.
 
-What a run asks for depends on the card by its generation and, for scratch, by its multiprocessors. So each card is
-answered first by the run as it was followed on one of its generation; where that leaves the verdict open, the run is
-followed on the card itself.
+A run's requests depend on the card's generation and, for workspaces, on its multiprocessors. So the first answer for
+each card comes from a dry run on a card of its generation; if that does not decide, the run is followed on the card
+itself.
 """
 
 from __future__ import annotations
@@ -18,23 +18,22 @@ from gpudash.memory.predicting.fit import Peaks, minimum_room, peaks, reads_its_
 from gpudash.workloads.predicting.device_fit import Sized
 
 BORROWED_RATIO = 0.25
-"""How far the peaks of a run lie apart on cards of one generation at most: 766 to 960 MiB were found, for a training in
-halves on a T4 and a V100, and a fifth less apart on later ones."""
+"""By how much a run's peaks differ between cards of one generation at most: 766 and 960 MiB were found for training in
+half precision on a T4 and a V100, and a fifth less on later ones."""
 
 EVERYWHERE = (WEIGHTS, GRADIENTS, OPTIMIZER_STATE, INPUTS)
-"""Of what a run holds of a card as much on all of them: activations depend on the kernels that a card has, and so do
-temporaries and workspace."""
+"""Categories that take the same on all cards. Activations, temporaries and workspaces depend on the card's kernels."""
 
 ReportCards = Callable[[Sequence[CardEstimate]], object]
-"""Is given the answers of all cards, each time with more than before."""
+"""Called with the answers for all cards, each time with more than before."""
 
 
 @dataclass
 class CardsQuestion:
-    """The cards about which a run is asked beside its own.
+    """The cards for which a run is judged in addition to its own.
 
     Attributes:
-        cards: which.
+        cards: the cards.
         report: called with the answers, before the next estimate is yielded.
     """
 
@@ -43,7 +42,7 @@ class CardsQuestion:
 
 
 def cards_question(query: Mapping[str, Any], extras: dict[str, Any]) -> CardsQuestion:
-    """The cards that a process is asked about in ``query``; the answers go into ``extras``."""
+    """The cards that ``query`` lists; the answers go into ``extras``."""
     requested = [CardRequest(str(card["key"]), Target.from_json(card["target"])) for card in query.get("cards", ())]
 
     def report(answers: Sequence[CardEstimate]) -> None:
@@ -53,13 +52,13 @@ def cards_question(query: Mapping[str, Any], extras: dict[str, Any]) -> CardsQue
 
 
 class CardFits:
-    """The answers of many cards on their way.
+    """The answers for many cards, as they become known.
 
     Args:
         question: which cards.
-        own: where the run is to take place, on which it is followed anyway.
-        follow: what the run asks of the allocator of a device.
-        refusals: the errors with which it says that it cannot.
+        own: the run's own device, on which it is followed anyway.
+        follow: returns the run's requests to the allocator of a device.
+        refusals: the exceptions that ``follow`` raises if it cannot.
     """
 
     def __init__(
@@ -80,27 +79,27 @@ class CardFits:
 
     @property
     def requested(self) -> bool:
-        """Whether there are cards that are asked about."""
+        """Whether there are cards to judge."""
         return bool(self._question.cards)
 
     def report_first(self) -> Iterator[None]:
-        """Answer every card by its generation; goes on once, where there is any."""
+        """Answer for every card by its generation; yields once if there is any card."""
         if not self._question.cards:
             return
         unchanging = self._unchanging_bytes()
-        # One target of each generation stands for the others; the loop leaves the last, with the largest scratch.
+        # One target represents its generation; the loop keeps the last, which has the largest workspaces.
         self._followed = {
             self._generation(card): card.target for card in self._by_size() if not _lacks(card.target, unchanging)
         }
         if self._own.device != "cpu":
-            # The run is followed on its own device anyway: its generation costs nothing more.
+            # The run is followed on its own device anyway, so its generation costs no extra dry run.
             self._followed[self._own.architecture.generation] = self._own
         for card in self._question.cards:
             where = self._followed.get(self._generation(card), card.target)
             if not _lacks(card.target, unchanging):
                 self._found[card.key] = self._judged(card, where)
                 continue
-            # It cannot fit, whatever its kernels take: that is no reason to follow the run once more.
+            # It cannot fit, whatever its kernels allocate, so following the run again is not worth it.
             found = self._judged(card, self._own)
             self._found[card.key] = found if found.reason else replace(found, fits=False)
         self._report()
@@ -109,34 +108,34 @@ class CardFits:
     def report_largest(
         self, requested: int, sizes: Mapping[int, Sized], tried: Callable[[int], Sized], limit: int
     ) -> None:
-        """Add the largest batch of each card.
+        """Add the largest batch for each card.
 
-        What is spare at the batch in question tells how much larger it may become, by lines through the sizes that were
-        followed. The ends of the lines are followed too: half the batch where a card is short, and what the lines tell
-        of the card with most room, since the further they are gone on with the more they are off.
+        The memory left at the requested batch shows how much larger it may become, along lines through the sizes that
+        were followed. The ends of the lines are followed too, since extrapolation gets less accurate with distance:
+        half the batch if a card is short of memory, and the size that the lines give for the card with the most room.
 
         Args:
-            requested: the batch in question.
-            sizes: what sizes need on the card in question.
-            tried: what another size needs there.
-            limit: the largest that may be asked for.
+            requested: the requested batch.
+            sizes: what sizes need on the requested card.
+            tried: returns what another size needs there.
+            limit: the largest allowed size.
         """
         spares = {key: found.spare_bytes for key, found in self._found.items() if found.spare_bytes is not None}
         if requested not in sizes or not spares:
             return
         needs = {size: found.need for size, found in sizes.items()}
-        # Where the batch in question is the smallest that was followed, a line downwards needs a second point.
+        # If the requested batch is the smallest that was followed, a line downwards needs a second point.
         if requested > 1 and min(needs) == requested and min(spares.values()) < 0:
             needs[requested // 2] = tried(requested // 2).need
         if len(needs) < 2:
             return
-        # Extrapolated first, and then followed: the further a line is gone on with, the more it is off.
+        # Extrapolate first, then follow the result: lines get less accurate with distance.
         most = min(limit, _size_at(requested, needs, needs[requested] + max(spares.values())))
         if most > max(needs):
             needs[most] = tried(most).need
         for key, spare in spares.items():
             size = min(limit, max(0, _size_at(requested, needs, needs[requested] + spare)))
-            # the lines are a little off; the verdict on the batch in question is not
+            # the lines are slightly off; the verdict on the requested batch is not
             if spare < 0:
                 size = min(size, requested - 1)
             else:
@@ -145,7 +144,7 @@ class CardFits:
         self._report()
 
     def report_open(self) -> Iterator[None]:
-        """Follow the run on each card of which the verdict is open; goes on after each."""
+        """Follow the run on each undecided card; yields after each."""
         for card in self._question.cards:
             before = self._found.get(card.key)
             if before is None or not before.borrowed or before.fits is not None or before.reason:
@@ -156,7 +155,7 @@ class CardFits:
             yield
 
     def _judged(self, card: CardRequest, on: Target) -> CardEstimate:
-        """The answer of a card by the run as it is followed ``on`` another, or on itself."""
+        """The answer for a card from the run as followed ``on`` another card, or on itself."""
         target = card.target
         # Another design than the one it was followed on: its peaks may differ by `BORROWED_RATIO`.
         borrowed = target.device != "cpu" and on.architecture != target.architecture
@@ -174,17 +173,17 @@ class CardFits:
         return replace(found, borrowed=borrowed)
 
     def _with_room(self, trace: Trace, target: Target) -> Peaks | None:
-        """What a trace takes with room to spare, which is the same of every card."""
+        """The peaks of a trace with ample memory, which are the same for every card."""
         if target.device == "cpu":
             return None
-        # By identity: one trace serves all cards of a generation, and lives as long as this object does.
+        # By identity: one trace serves all cards of a generation, and lives as long as this object.
         key = id(trace), repr(target.settings)
         if key not in self._spacious:
             self._spacious[key] = peaks(trace, target.settings)
         return self._spacious[key]
 
     def _unchanging_bytes(self) -> int | None:
-        """What the run holds of every card at its peak: all but what depends on a card's kernels."""
+        """What the run needs at its peak on every card, without what depends on the card's kernels."""
         if self._own.device == "cpu":
             return None
         try:
@@ -193,14 +192,14 @@ class CardFits:
             return None
 
     def _least_room(self, trace: Trace, target: Target, spacious: Peaks) -> int:
-        """The fewest bytes with which a trace passes: a search of many replays, and the same of every card."""
+        """The smallest capacity in bytes with which a trace passes: found by many replays, the same for every card."""
         key = id(trace), repr(target.settings)
         if key not in self._least_rooms:
             self._least_rooms[key] = minimum_room(trace, spacious.allocated, spacious.reserved, target.settings)
         return self._least_rooms[key]
 
     def _by_size(self) -> list[CardRequest]:
-        """The GPUs, the one with most multiprocessors last: its scratch is the largest, so that the others' is less."""
+        """The GPUs, the one with the most multiprocessors, and so the largest workspaces, last."""
         gpus = [card for card in self._question.cards if card.target.device != "cpu"]
         return sorted(gpus, key=lambda card: card.target.architecture.multiprocessors)
 
@@ -212,16 +211,16 @@ class CardFits:
 
 
 def _lacks(target: Target, unchanging: int | None) -> bool:
-    """Whether a GPU has no room for what the run holds of every card."""
+    """Whether a GPU has too little room for what the run needs on every card."""
     if unchanging is None or target.device == "cpu" or target.room_bytes is None:
         return False
     return target.room_bytes < unchanging
 
 
-# Between the largest size that fits and the smallest that does not, where both are known.
+# Between the largest size that fits and the smallest that does not, if both are known.
 def _size_at(requested: int, needs: Mapping[int, int], room: int) -> int:
-    """The size that needs ``room`` bytes, on the line through the sizes on either side of it; beyond all of them on the
-    one through the last and the batch in question, since two that are near to each other say little of the rest.
+    """The size that needs ``room`` bytes, on the line through the sizes on either side of it. Beyond all sizes, the
+    line goes through the last and the requested one, since two close sizes predict little about others.
     """
     fitting = [size for size in needs if needs[size] <= room]
     beyond = [size for size in needs if needs[size] > room]

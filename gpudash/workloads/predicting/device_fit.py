@@ -1,6 +1,4 @@
-"""What a traced run comes to on a device, what would let it fit without a change of it, and the largest size that fits:
-a batch, or a sequence.
-"""
+"""What a traced run needs on a device, what makes it fit unchanged, and the largest batch or sequence that fits."""
 
 from __future__ import annotations
 
@@ -28,14 +26,14 @@ from gpudash.units import GIB
 FLOPS = "FLOPs of the dry run"
 
 SAME_PRODUCTS = "the same products in smaller batches"
-"""What an expected time rests on."""
+"""What an expected time is based on."""
 
 MOST_TRIES = 20
-"""Dry runs spent on finding it."""
+"""The most dry runs for this search."""
 
 
 Followed = Callable[[Trace, Target, Estimate], object]
-"""Is given what a run asks of the allocator of a device, and what that comes to there."""
+"""Called with a run's requests to the allocator of a device, and the resulting estimate."""
 
 
 def answers(number: object, estimates: Iterable[Estimate], extras: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -43,17 +41,17 @@ def answers(number: object, estimates: Iterable[Estimate], extras: dict[str, Any
 
     Args:
         number: of the request.
-        extras: what `estimates` puts in here is sent with the next estimate, and then cleared.
+        extras: entries that `estimates` adds are sent with the next estimate, and then cleared.
     """
     last: Estimate | None = None
     known_work: StepWork | None = None
     for last in estimates:
-        # once, as a timeline: it is the same in every estimate of a request
+        # once, like a timeline: it is the same in every estimate of a request
         if last.work is not None and last.work is not known_work:
             known_work = last.work
             extras["work"] = known_work.to_dict()
         yield {"id": number, "estimate": last.to_json(), "final": False, **extras}
-        # Taken out, so that a timeline is sent once and not with every estimate that follows.
+        # Cleared, so that a timeline is sent once rather than with every later estimate.
         extras.clear()
     if last is not None:
         yield {"id": number, "estimate": last.to_json(), "final": True}
@@ -62,12 +60,12 @@ def answers(number: object, estimates: Iterable[Estimate], extras: dict[str, Any
 def unchanged(
     trace_on: Callable[[Target], Trace], target: Target, found: Estimate, elsewhere: Iterable[Target]
 ) -> Iterator[Alternative]:
-    """What would let a run fit as it is: other segments, another device, a larger card.
+    """What would make a run fit unchanged: expandable segments, another device, a larger card.
 
     Args:
-        trace_on: what the run asks of the allocator of a device.
-        target: where it is to fit.
-        found: what it comes to there.
+        trace_on: returns the run's requests to the allocator of a device.
+        target: where it should fit.
+        found: its estimate there.
         elsewhere: the other devices it can use.
     """
     yield from _expandable(trace_on(target), target, found)
@@ -77,11 +75,11 @@ def unchanged(
 
 
 def as_alternative(change: str, found: Estimate, **differs: Any) -> Alternative:
-    """A change of a run with what it then takes.
+    """A change of a run with what it then needs.
 
     Args:
-        change: in words.
-        found: what was predicted of the changed run.
+        change: for people.
+        found: the estimate of the changed run.
         differs: the other fields of `Alternative`.
     """
     return Alternative(
@@ -96,24 +94,24 @@ def as_alternative(change: str, found: Estimate, **differs: Any) -> Alternative:
 
 
 def _expandable(trace: Trace, target: Target, found: Estimate) -> Iterator[Alternative]:
-    """Expandable segments, where they take less."""
+    """Expandable segments, if they need less."""
     if target.device == "cpu" or target.settings.expandable_segments or found.peak_reserved_bytes is None:
         return
     settings = replace(target.settings, expandable_segments=True)
     other = judge(trace, replace(target, settings=settings), found.workload)
-    # What is reserved at most, and what had to be released on the way there: both are less with better segments.
+    # Peak reserved memory, plus what had to be released on the way: better segments reduce both.
     before, after = (one.released_bytes + (one.peak_reserved_bytes or 0) for one in (found, other))
     if after < before or (other.fits and not found.fits):
         yield as_alternative("expandable segments", other, allocator=EXPANDABLE)
 
 
 def _larger_card(trace_on: Callable[[Target], Trace], target: Target, found: Estimate) -> Iterator[Alternative]:
-    """The smallest card that would do for each rank, also if the prediction is off by its margin."""
+    """The smallest card that is large enough for each rank, even if the prediction is off by its margin."""
     if found.minimum_capacity_bytes is None or found.fits is True:
         return
     for nominal in CARDS_BYTES:
         size = int(nominal * HANDED_OUT_RATIO)
-        # An empty card of that size, as the driver hands it out: somewhat less than its name says.
+        # An empty card of that size as the driver reports it: slightly less than its name says.
         card = replace(target, capacity_bytes=size, free_bytes=size)
         if size < found.minimum_capacity_bytes or not fits(trace_on(card), card):
             continue
@@ -128,15 +126,15 @@ def _larger_card(trace_on: Callable[[Target], Trace], target: Target, found: Est
 
 @dataclass(frozen=True)
 class Sized:
-    """The run at one size: the room it needs in bytes, the margin included, and whether it has as much.
+    """The run at one size: the memory it needs in bytes, including the margin, and whether it is available.
 
     Attributes:
-        size: of a batch, or tokens of a sequence.
+        size: of a batch, or of a sequence in tokens.
         need: the fewest bytes with which it fits.
-        fits: whether it has them.
-        releases: whether it only fits because the allocator releases what it had cached.
-        growing: bytes at its peak of what grows with the size; 0 where that is not known.
-        trace: what it asks of the allocator; ``None`` for a run on several devices.
+        fits: whether they are available.
+        releases: whether it only fits because the allocator releases cached memory.
+        growing: bytes at its peak that grow with the size; 0 if unknown.
+        trace: its requests to the allocator; ``None`` for a run on several devices.
     """
 
     size: int
@@ -148,7 +146,7 @@ class Sized:
 
     @classmethod
     def of(cls, size: int, trace: Trace, target: Target) -> Sized:
-        """What a traced run of some size comes to on ``target``."""
+        """The result for a traced run of this size on ``target``."""
         found = passage(trace, target)
         need = needed_room(trace, target, found)
         growing = sum(found.spacious.by_category.get(category, 0) for category in GROWING)
@@ -156,18 +154,18 @@ class Sized:
 
 
 def largest(tried: Callable[[int], Sized], size: int, limit: int, target: Target) -> Sized | None:
-    """The largest size of the otherwise same run that fits; of size 0 when none does, ``None`` when not found.
+    """The largest size with which the otherwise unchanged run fits; size 0 if none does, ``None`` if not found.
 
-    Memory grows nearly linearly with the size: a line through two sizes, or at first through one and what does not grow
-    of it, tells which to try next. What it tells is off by what segments are rounded to. So once the edge lies between
-    two sizes that ask for the same blocks, it is looked for among what sizes between them would ask for (`between`),
-    and what that says is tried.
+    Memory grows nearly linearly with the size. The next size to try comes from a line through two sizes, or at first
+    through one and the part that does not grow. The line is inaccurate by the rounding of segments. So once the limit
+    lies between two sizes that request the same blocks, the search uses interpolated traces (`between`), and tries
+    their result.
 
     Args:
-        tried: what a size comes to.
+        tried: returns the result for a size.
         size: of the run as it is.
-        limit: the largest that may be asked for.
-        target: where it is to fit.
+        limit: the largest allowed size.
+        target: where it should fit.
     """
     now = tried(size)
     if now.fits:
@@ -175,9 +173,9 @@ def largest(tried: Callable[[int], Sized], size: int, limit: int, target: Target
     else:
         low, high = (0, size)
     known = {size: now}
-    # Something lies between the bounds: `low` fits (or is 0), `high` does not (or is beyond the limit).
+    # The limit lies between the bounds: `low` fits (or is 0), `high` does not (or is beyond the maximum).
     if high - low > 1:
-        # What grows at the peak gives a second point of the line without another dry run.
+        # The part that grows at the peak gives a second point of the line without another dry run.
         if now.growing:
             base = replace(now, size=0, need=now.need - now.growing)
         else:
@@ -191,14 +189,14 @@ def largest(tried: Callable[[int], Sized], size: int, limit: int, target: Target
                 break
             next_size = _edge_between(known.get(low), known.get(high), target)
             if next_size is None:
-                # Off the line by doubling steps: where needs jump, a line alone would creep towards the edge.
+                # Move away from the line by doubling steps: if needs jump, a line alone would creep towards the limit.
                 next_size = _on_line(base, last, target.room_bytes or 0)
                 if last.size == low:
                     next_size = max(next_size, low + leap)
                 else:
                     next_size = min(next_size, high - leap)
                 leap *= 2
-            # A guess outside of the bounds says nothing; halving always ends.
+            # A guess outside the bounds is useless; halving always ends.
             if not low < next_size < high:
                 if high > limit:
                     next_size = limit
@@ -209,14 +207,14 @@ def largest(tried: Callable[[int], Sized], size: int, limit: int, target: Target
                 low = next_size
             else:
                 high = next_size
-    # Not found within `MOST_TRIES`: no answer is better than one that may be off.
+    # Not found within `MOST_TRIES`: no answer is better than one that may be wrong.
     if high - low > 1:
         return None
     return known.get(low, Sized(0, 0, fits=False, releases=False))
 
 
 def _on_line(base: Sized, last: Sized, room: int) -> int:
-    """The size that needs all there is, if two sizes and their needs lie on a line."""
+    """The size that needs exactly ``room``, if two sizes and their needs lie on a line."""
     slope = (last.need - base.need) / ((last.size - base.size) or 1)
     if slope > 0:
         return int(last.size + (room - last.need) / slope)
@@ -224,11 +222,11 @@ def _on_line(base: Sized, last: Sized, room: int) -> int:
 
 
 def _edge_between(low: Sized | None, high: Sized | None, target: Target) -> int | None:
-    """The largest size that should fit, between one that does and one that does not; the one above ``low`` where none
-    should. ``None`` where their traces are not alike."""
+    """The largest size that should fit, between one that does and one that does not; the one above ``low`` if none
+    should. ``None`` if their traces differ in structure."""
     if low is None or high is None or low.trace is None or high.trace is None:
         return None
-    # Bisection over traces that are worked out from the two: no dry run is spent on it.
+    # Bisection over traces interpolated from the two, without a dry run.
     edge, beyond = low.size, high.size
     while beyond - edge > 1:
         size = (edge + beyond) // 2

@@ -1,5 +1,6 @@
-"""Running a workload on sizes alone, in a process of its own, and recording what it asks of the allocator; a training
-also as one rank of several takes part in it.
+"""Runs a workload on sizes alone, in a process of its own, and records its requests to the allocator.
+
+A training can also run as one of several ranks.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ from gpudash.workloads.running.run import resolve
 from gpudash.workloads.running.run_errors import Cancelled
 
 STEPS = 3
-"""Steps that are followed: optimizers have their state from the second on, and the third shows what keeps growing."""
+"""How many steps are followed: the second has the optimizer's state, and the third shows what keeps growing."""
 
 MOST_STEPS = 20_000
-"""Steps followed of a workload that grows by design; more would take minutes."""
+"""The most steps followed of a workload that grows by design; more would take minutes."""
 
 
 class EnoughSteps(Cancelled):
-    """The steps that were to be followed have been taken."""
+    """All steps to be followed have been taken."""
 
 
 class DryStage:
-    """A stage that is neither timed nor told."""
+    """A stage that is neither timed nor reported."""
 
     memory = "pageable"
 
@@ -56,22 +57,22 @@ class DryStage:
         self._tracker.stage = self._outer
 
     def report(self, **facts: Any) -> None:
-        """Ignored: there is no observer."""
+        """Do nothing: there is no observer."""
 
     def describe(self, tensor: torch.Tensor) -> None:
-        """There is nothing in it."""
+        """Do nothing: the tensor has no contents."""
 
 
 class DryContext(Context):
-    """What a workload is given in a dry run: a device without numbers, and a host without any either.
+    """The context of a workload in a dry run: a device without numbers, and a host without any either.
 
     Args:
-        tracker: called when a step begins.
-        steps: after how many the run ends.
-        alike: whether its steps are alike, so that nothing is to be seen after the last.
-        level: how full the memory of the device is taken to be.
+        tracker: called when a step starts.
+        steps: the number of steps after which the run ends.
+        alike: whether its steps are alike, so that nothing new follows the last one.
+        level: the assumed memory usage of the device.
         devices: how many there are.
-        wrap: makes of a model on the device what one rank of several trains.
+        wrap: converts a model on the device to what one of several ranks trains.
     """
 
     def __init__(
@@ -112,7 +113,7 @@ class DryContext(Context):
         self.steps_done = step
         if step >= self._limit or (self._alike and step >= steps):
             self._tracker.finish()
-            # From here on everything is let go of, which is no part of the run.
+            # Everything is freed from here on, which is not part of the run.
             raise EnoughSteps
         self._tracker.step = step + 1
 
@@ -142,19 +143,19 @@ def trace_of(
     capacity: int | None = None,
     architecture: Architecture = A100,
 ) -> Trace:
-    """What ``spec`` asks of the allocator from its beginning to its end.
+    """The requests of ``spec`` to the allocator from start to end.
 
-    A workload whose steps are alike is followed for ``steps`` of them and gone on with as in the last. Of a training on
-    several devices the first rank is followed, whose shards are the largest.
+    If the steps of a workload are alike, ``steps`` of them are followed and the last one is repeated. For a training
+    on several devices the first rank is followed, whose shards are the largest.
 
     Args:
         dry: of this process.
-        level: how full the device's memory is; a workload may choose its own size by it.
-        capacity: bytes at which memory runs out, and the trace ends; without end unless given.
+        level: the device's memory usage; a workload may choose its size by it.
+        capacity: bytes at which memory runs out and the trace ends; unbounded by default.
         architecture: of the GPU.
 
     Raises:
-        DataDependentError, LeftTheDeviceError: as `DryRun.record`.
+        DataDependentError, LeftTheDeviceError: as for `DryRun.record`.
     """
     return traces_of(spec, dry, level, steps, capacity, (architecture,))[0]
 
@@ -167,13 +168,13 @@ def traces_of(
     capacity: int | None = None,
     architectures: Sequence[Architecture] = (A100,),
 ) -> list[Trace]:
-    """As `trace_of`, of each of the devices over which a model is split.
+    """Like `trace_of`, for each of the devices over which a model is split.
 
     Args:
         architectures: of the GPUs, one for each device.
     """
     spread = isinstance(spec, TrainingSpec) and bool(spec.rank_devices)
-    steps += spread  # DistributedDataParallel makes its buckets anew in the second step
+    steps += spread  # DistributedDataParallel rebuilds its buckets in the second step
     short, wanted = shortened(spec.rank_spec if isinstance(spec, TrainingSpec) else spec, steps)
     limit = MOST_STEPS
     if wanted is not None:
@@ -182,12 +183,12 @@ def traces_of(
     with one_of(spec, dry) if isinstance(spec, TrainingSpec) and spread else nullcontext() as program.wrap:
         found = dry.record_each(program, architectures, trusting=True, capacity=capacity)
     traces = [replace(trace, followed=program.followed).counting(**_items(spec)) for trace in found]
-    # Steps that leave something behind add up: the trace goes on for as many as the run really has.
+    # Steps that leave something behind add up: the trace is extended to as many as the run really has.
     return [repeated(trace, wanted) if wanted is not None and keeps_growing(trace) else trace for trace in traces]
 
 
 def _items(spec: Spec) -> dict[str, Any]:
-    """What a step of ``spec`` goes through, of all ranks together; a workload that trains nothing counts its steps."""
+    """What a step of ``spec`` processes on all ranks together; a workload that trains nothing counts its steps."""
     if not isinstance(spec, TrainingSpec):
         return {"items": 1, "unit": "steps"}
     ranks = 1
@@ -202,7 +203,7 @@ def _items(spec: Spec) -> dict[str, Any]:
 
 
 def flops_of(spec: Spec, dry: DryRun, level: MemoryLevel | None = None) -> int:
-    """Floating-point operations of the first step, as torch's own counter knows them (matrix products, convolutions,
+    """Floating-point operations of the first step, as torch's own counter counts them (matrix products, convolutions,
     attention)."""
     short, _ = shortened(spec.rank_spec if isinstance(spec, TrainingSpec) else spec, 1)
     # A second card only for a model that is split: its products are counted on both.
@@ -214,11 +215,11 @@ def flops_of(spec: Spec, dry: DryRun, level: MemoryLevel | None = None) -> int:
 
 
 class _Program:
-    """A run of ``spec`` as a dry run takes it; see `DryContext`.
+    """A run of ``spec`` in a dry run, see `DryContext`.
 
     Attributes:
-        followed: steps that were taken.
-        wrap: of `DryContext`.
+        followed: number of steps taken.
+        wrap: as in `DryContext`.
     """
 
     wrap: Callable[[nn.Module], nn.Module] | None = None
@@ -238,31 +239,31 @@ class _Program:
             devices = 2
         context = DryContext(tracker, self._limit, self._level, alike=self._alike, devices=devices, wrap=self.wrap)
         configured = os.environ.get(WORKSPACE_VARIABLE)
-        # As a run does: workloads that draw sizes by chance draw the same ones.
+        # As in a run: workloads that choose sizes at random choose the same ones.
         torch.manual_seed(self._spec.seed)
         try:
             with suppress(EnoughSteps, OutOfMemoryError):
                 workload(self._spec, context)
         finally:
             self.followed = context.steps_done
-            if configured is None:  # a run may have set it, which holds for the rest of its process only
+            if configured is None:  # a run may have set it, for the rest of its process only
                 os.environ.pop(WORKSPACE_VARIABLE, None)
 
 
 def shortened(spec: Spec, steps: int) -> tuple[Spec, int | None]:
-    """``spec`` so that it can be followed from its first step, and how many like steps it really has.
+    """``spec`` shortened so that it can be followed from its first step, and how many equal steps it really has.
 
-    ``None`` says that its steps are not alike, and that all are to be followed. A training's data are made for one step
-    more than is followed, unless all of them lie on the device.
+    ``None`` means that its steps differ and all must be followed. A training's data are generated for one step more
+    than is followed, unless all of them are on the device.
     """
     if isinstance(spec, TrainingSpec):
-        # Moved in the first epoch, if at all, so that what moving takes is followed.
+        # Moved in the first epoch, if at all, so that the memory for moving is followed.
         changed: dict[str, Any] = {"move_at_epoch": min(spec.move_at_epoch, 1)}
         if spec.batches != "resident" and spec.steps > steps + 1:
             changed |= {"steps": steps + 1, "epochs": 1}
         return spec.model_copy(update=changed), spec.steps
     if isinstance(spec, PipelineSpec) and spec.move != "direct":
-        # Numbers decide nothing there, and drawing them would.
+        # Numbers decide nothing there, and drawing them takes time.
         return spec.model_copy(update={"fill": "ones"}), spec.repeat
     repeat = getattr(spec, "repeat", None)
     if repeat is not None:
@@ -271,7 +272,7 @@ def shortened(spec: Spec, steps: int) -> tuple[Spec, int | None]:
 
 
 def keeps_growing(trace: Trace) -> bool:
-    """Whether the last step leaves more behind than it found."""
+    """Whether the last step leaves more allocated than before it."""
     if trace.steps < STEPS:
         return False
     first, behind = trace.step_events(trace.steps)
@@ -287,17 +288,17 @@ def _signed(trace: Trace, event: int) -> int:
 
 @contextmanager
 def one_of(spec: TrainingSpec, dry: DryRun) -> Iterator[Callable[[nn.Module], nn.Module]]:
-    """This process as the first rank of several, as `first_rank_of`.
+    """Run this process as the first of several ranks, see `first_rank_of`.
 
     Yields:
-        what makes of a model on the simulated device the one that this rank trains.
+        a function that converts a model on the simulated device to the one that this rank trains.
     """
     with first_rank_of(spec.world_size):
         yield lambda model: _spread(model, spec, dry)
 
 
 def _spread(model: nn.Module, spec: TrainingSpec, dry: DryRun) -> nn.Module:
-    """``model`` as the first rank trains it: gradients are shared with the last of a step's passes only."""
+    """``model`` as the first rank trains it: only the last pass of a step reduces gradients."""
     from gpudash.workloads.programs.parallel.rank_training import reduce_gradients, shared
 
     if spec.parallel == "ddp":

@@ -1,7 +1,7 @@
-"""Predicting what a run will take, by dry runs of it and of what might be changed.
+"""Predicts what a run needs, with dry runs of it and of possible changes.
 
-What would let it fit: another spec, other segments, another device, a larger card, or several GPUs, those there are or
-as many of its size as it takes. Everything here has to run in a process that computes nothing else: see
+What could make it fit: another spec, other segments, another device, a larger card, or several GPUs, either those
+available or as many of its size as necessary. All of this must run in a process that computes nothing else, see
 `gpudash.simulator.dry_run.dry_run`.
 """
 
@@ -49,7 +49,7 @@ from gpudash.workloads.predicting.spreading import spread_over
 from gpudash.workloads.running.context import MemoryLevel
 
 CAPS = (0.8, 0.6, 0.4, 0.2)
-"""Shares of the free memory at which a run that would fill it may end instead."""
+"""Fractions of the free memory at which a run that would fill it may end instead."""
 
 SMALLEST_CAP = MIB
 
@@ -60,12 +60,12 @@ class Question:
 
     Attributes:
         spec: the run.
-        target: where.
-        level: how full the device is; a workload may choose its own size by it.
-        elsewhere: the other devices there are.
-        ranks: where each rank of a run on several devices is to fit, or each half of a model that is split, in place of
-            ``target``.
-        cards: further cards to judge whether the run fits; none of a run on several devices.
+        target: where it should run.
+        level: the device's memory usage; a workload may choose its size by it.
+        elsewhere: the other devices.
+        ranks: where each rank of a run on several devices, or each half of a model that is split, should fit, in place
+            of ``target``.
+        cards: further cards to judge; none for a run on several devices.
     """
 
     spec: Spec
@@ -79,16 +79,16 @@ class Question:
 def estimate(
     question: Question, dry: DryRun, *, alternatives: bool = True, followed: Followed | None = None
 ) -> Iterator[Estimate]:
-    """Predict a run, soonest first: each result has more than the one before, the last one has all.
+    """Predict a run, quick results first: each has more than the one before, and the last one is complete.
 
     Args:
         dry: of this process.
-        alternatives: whether to look for the largest batch and for what else would fit.
-        followed: is called before the first result, of several devices for the one that decides; and before each that
-            has one more alternative which changes the spec. Not for a model that is split.
+        alternatives: whether to search for the largest batch and for what else would fit.
+        followed: called before the first result, for the decisive one of several devices, and before each result with
+            another alternative that changes the spec. Not for a model that is split.
 
     Raises:
-        CannotPredictError: when the workload cannot be followed without numbers, or not on this device.
+        CannotPredictError: the workload cannot be followed without numbers, or not on this device.
     """
     began = time.perf_counter()
     for found in _Estimation(question, dry, followed).results(alternatives=alternatives):
@@ -96,7 +96,7 @@ def estimate(
 
 
 class _Estimation:
-    """One prediction on its way: what has been dry-run for it is kept."""
+    """A prediction in progress, with the results of its dry runs."""
 
     def __init__(self, question: Question, dry: DryRun, followed: Followed | None = None) -> None:
         self._spec = question.spec
@@ -110,11 +110,11 @@ class _Estimation:
         self._level = question.level
         self._dry = dry
         self._split = isinstance(self._spec, TrainingSpec) and self._spec.is_split
-        # Keyed by the whole spec: alternatives often come to a spec that was followed already.
+        # Keyed by the whole spec: several alternatives may lead to the same one.
         self._traces: dict[tuple[str, tuple[Architecture, ...]], list[Trace]] = {}
         self._sizes: dict[int, Sized] = {}
         cards = question.cards
-        # one that takes what is free takes something else of every card
+        # a run that fills free memory needs a different amount on every card
         if self._ranks or isinstance(self._spec, PressureSpec):
             cards = CardsQuestion()
         self._cards = CardFits(cards, self._target, self._trace_on, (CannotPredictError,))
@@ -131,7 +131,7 @@ class _Estimation:
             yield from self._until_full(spec, alternatives=alternatives)
             return
         found = replace(self._judged(spec), work=self._work())
-        # Before the first estimate is yielded, so that its drawing goes out with it.
+        # Before the first estimate is yielded, so that its timeline is sent with it.
         if self._followed is not None and not self._split:
             self._followed(self._trace(spec), target, found)
         yield found
@@ -140,7 +140,7 @@ class _Estimation:
         for grown in self._beyond(found, alternatives=alternatives and target.room_bytes is not None):
             found = grown
             yield found
-        # what else is known of other cards comes last: nothing of the one in question waits for it
+        # further facts about other cards come last: nothing about the requested one waits for them
         name = size_field(self._spec)
         if name is not None and self._sizes and self._cards.requested:
             tried = functools.partial(self._sized, name)
@@ -150,13 +150,13 @@ class _Estimation:
             yield found
 
     def _work(self) -> StepWork | None:
-        """What one step does; known from what has been followed to judge the run."""
+        """What one step does, from the run that was followed to judge it."""
         if self._split:
             return self._halves(self._spec)[0][0].work
         return self._trace(self._spec).work
 
     def _beyond(self, found: Estimate, *, alternatives: bool) -> Iterator[Estimate]:
-        """``found`` with the largest batch, and with what would fit where it does not."""
+        """``found`` with the largest batch, and with what would fit if it does not."""
         if not alternatives:
             return
         largest = self._largest()
@@ -183,17 +183,17 @@ class _Estimation:
             return of_halves([judge(trace, target, spec.name) for trace, target in self._halves(spec)])
         if not self._ranks or not isinstance(spec, TrainingSpec):
             return judge(self._trace(spec), self._target, spec.name)
-        # Judged by rank: each has its own free memory, all ask for the same.
+        # Judged by rank: each has its own free memory, and all request the same.
         return of_ranks(self._ranks, spec.parallel, lambda target: judge(self._trace(spec, target), target, spec.name))
 
     def _halves(self, spec: Spec) -> list[tuple[Trace, Target]]:
-        """What a model that is split asks for on each device, and where that is to fit."""
+        """The requests of a split model on each device, and where they should fit."""
         designs = tuple(target.architecture for target in self._ranks)
         traces = self._known(spec, designs, lambda: traces_of(spec, self._dry, self._level, architectures=designs))
         return list(zip(traces, self._ranks, strict=True))
 
     def _until_full(self, spec: PressureSpec, *, alternatives: bool) -> Iterator[Estimate]:
-        """A run that fills the memory on purpose takes all of it."""
+        """The estimate of a run that fills the memory on purpose, and so takes all of it."""
         room = self._target.room_bytes
         if room is None:
             raise CannotPredictError(
@@ -212,7 +212,7 @@ class _Estimation:
         yield replace(found, alternatives=self._ends(spec, room) if alternatives else ())
 
     def _ends(self, spec: PressureSpec, room: int) -> tuple[Alternative, ...]:
-        """The highest of some caps at which a run that fills the memory would end in time."""
+        """The highest of some limits with which a run that fills the memory would end in time."""
         for share in CAPS:
             cap = int(share * room) // MIB * MIB
             if cap < SMALLEST_CAP:
@@ -223,7 +223,7 @@ class _Estimation:
         return ()
 
     def _trace(self, spec: Spec, target: Target | None = None) -> Trace:
-        """What a run asks for on a device, the one in question unless another is given."""
+        """A run's requests on a device, by default the requested one."""
         on_gpu = target is not None and target.device != "cpu"
         if target is not None and on_gpu:
             architecture = target.architecture
@@ -234,10 +234,10 @@ class _Estimation:
         )[0]
 
     def _trace_on(self, target: Target) -> Trace:
-        """What the run asks for on another card.
+        """The run's requests on another card.
 
         Raises:
-            CannotPredictError: also when it cannot be asked for there.
+            CannotPredictError: also if it cannot run there.
         """
         problems = self._spec.problems(target.device)
         if problems:
@@ -247,14 +247,14 @@ class _Estimation:
     def _known(
         self, spec: Spec, architectures: tuple[Architecture, ...], follow: Callable[[], list[Trace]]
     ) -> list[Trace]:
-        """What ``follow`` has found, or had found, of a run on GPUs."""
+        """The result of ``follow`` for a run on these GPUs, computed once."""
         key = spec.model_dump_json(), architectures
         if key not in self._traces:
             self._traces[key] = _recorded(follow)
         return self._traces[key]
 
     def _largest(self) -> Sized | None:
-        """The largest batch of the otherwise same run that fits; ``None`` without one."""
+        """The largest batch with which the otherwise unchanged run fits; ``None`` if there is none."""
         name = size_field(self._spec)
         if name is None:
             return None
@@ -263,12 +263,12 @@ class _Estimation:
         return largest(tried, batch, self._limit(name), self._target)
 
     def _limit(self, name: str) -> int:
-        """The largest size that may be asked for."""
+        """The largest allowed size."""
         return largest_size(self._spec, name)
 
     def _sized(self, name: str, size: int) -> Sized:
         whole = {}
-        # The batch of each rank is what is tried: a global batch would set it again.
+        # Each rank's batch is what varies: a global batch would override it.
         if self._ranks:
             whole = {"global_batch": 0}
         found = Sized.of(size, self._trace(self._spec.model_copy(update={name: size, **whole})), self._target)
@@ -276,7 +276,7 @@ class _Estimation:
         return found
 
     def _sized_halves(self, name: str, size: int) -> Sized:
-        """As `_sized`, by the half that is shortest of room: as if the first device had just as little."""
+        """Like `_sized`, for the half that lacks most room, as if the first device had that little."""
         halves = self._halves(self._spec.model_copy(update={name: size}))
         passages = [passage(trace, target) for trace, target in halves]
         lacks = [
@@ -287,22 +287,22 @@ class _Estimation:
         return Sized(size, (self._target.room_bytes or 0) + max(lacks), fits=fits, releases=releases)
 
     def _batch(self, name: str) -> int:
-        """Of each forward pass, on each rank."""
+        """The size of each forward pass on each rank."""
         if isinstance(self._spec, TrainingSpec):
             return self._spec.rank_batch
         return int(getattr(self._spec, name))
 
     def _alternatives(self, found: Estimate) -> Iterator[Alternative]:
         batch, name = found.largest_batch_size, size_field(self._spec)
-        # The first of the alternatives: no field but the batch changes, and it is known to fit.
+        # The first of the alternatives: only the batch changes, and it is known to fit.
         if name is not None and batch and batch < self._batch(name):
-            assert isinstance(self._spec, TrainingSpec)  # the only one with a size that is searched for
+            assert isinstance(self._spec, TrainingSpec)  # the only spec with a size to search for
             text, fields = batch_text(self._spec, batch), batch_fields(self._spec, batch)
             yield from self._changed(SpecChange(text, fields, changes_training=True), followed=self._followed)
-        # Devices that refuse this run are no way out.
+        # Devices that do not support this run are no alternative.
         elsewhere = [other for other in self._elsewhere if not self._spec.problems(other.device)]
         found_changes = changes(self._spec)
-        # In order of what they do to the result: changes that keep it, more GPUs, changes that do not.
+        # In order of their effect on the result: changes that keep it, more GPUs, changes that do not.
         yield from self._tried(change for change in found_changes if not change.changes_training)
         if found.fits is not True and not self._ranks:
             with suppress(CannotPredictError):
@@ -314,7 +314,7 @@ class _Estimation:
     def _tried(self, wanted: Iterable[SpecChange]) -> Iterator[Alternative]:
         shared = False
         for change in wanted:
-            # Parts are tried from the largest: the first that fits makes smaller ones pointless.
+            # Parts are tried from the largest: once one fits, smaller ones are pointless.
             if shared and "accumulation" in change.fields:
                 continue  # a larger part that fits has been found
             for alternative in self._changed(change, followed=self._followed):
@@ -322,7 +322,7 @@ class _Estimation:
                 yield alternative
 
     def _changed(self, change: SpecChange, *, followed: Followed | None) -> Iterator[Alternative]:
-        """The alternative that ``change`` is; none when the changed spec is not valid or cannot be followed."""
+        """The alternative for ``change``; none if the changed spec is invalid or cannot be followed."""
         try:
             spec = change.applied(self._spec)
             if spec.problems(self._target.device):
@@ -346,12 +346,12 @@ class _Estimation:
         )
 
     def _slowdown(self, changed: Spec, change: SpecChange) -> tuple[float | None, str]:
-        """Expected time per item over the unchanged run's, and what that rests on.
+        """Expected time per item relative to the unchanged run, and the basis for it.
 
-        Accumulation does the same products on smaller batches. 16-bit types do theirs at a rate that depends on the
-        card, and an optimizer's work is not made of products: of both nothing can be said from FLOPs.
+        Accumulation computes the same products in smaller batches. The rate of 16-bit types depends on the card, and
+        an optimizer's work is not in products, so FLOPs predict nothing for either.
         """
-        # Of checkpointing alone FLOPs tell the price: it computes the forward pass once more.
+        # Only for checkpointing do FLOPs give the price: it computes the forward pass once more.
         if set(change.fields) == {"checkpointing"}:
             before, after = (flops_of(spec, self._dry, self._level) for spec in (self._spec, changed))
             if before:
@@ -363,7 +363,7 @@ class _Estimation:
 
 
 def _recorded(record: Callable[[], list[Trace]]) -> list[Trace]:
-    """What ``record`` returns; its errors in words."""
+    """The result of ``record``, with its errors as sentences."""
     with explaining_errors():
         try:
             return record()

@@ -1,17 +1,18 @@
-"""The process that dry-runs: ``python -m gpudash.workloads.predicting.estimate_process``.
+"""The process for dry runs: ``python -m gpudash.workloads.predicting.estimate_process``.
 
-It reads one JSON object a line from its standard input and answers with one or more on its standard output:
+It reads one JSON object per line from its standard input and answers each with one or more on its standard output:
 
-* first, unasked: ``{"ready": true, "torch": "2.13.0"}``, or ``{"ready": false, "problem": sentence}`` and it ends;
-* asked ``{"id", "workload", "spec", "target", "elsewhere", "used_bytes", "alternatives", "timeline", "cards"}``:
-  ``{"id", "estimate", "final"}``, each estimate with more than the one before, or ``{"id", "error": {"kind", "message",
-  "remedy"}, "final": true}``. Where a ``timeline`` was asked for, the first answer has it beside its estimate, as of
-  `gpudash.memory.predicting.memory_timeline`, and a later one that of the last of its alternatives. Where ``cards``
-  were asked about, each ``{"key", "target"}``, an answer has what is known of them as ``cards``, whenever that is more
+* first, without a request: ``{"ready": true, "torch": "2.13.0"}``, or ``{"ready": false, "problem": sentence}`` and it
+ends;
+* for ``{"id", "workload", "spec", "target", "elsewhere", "used_bytes", "alternatives", "timeline", "cards"}``:
+  ``{"id", "estimate", "final"}``, each estimate with more than the one before, or ``{"id", "error": {"kind",
+  "message", "remedy"}, "final": true}``. If ``timeline`` is requested, the first answer also has it, as in
+  `gpudash.memory.predicting.memory_timeline`, and a later one has that of the last of its alternatives. If ``cards``
+  are given, each ``{"key", "target"}``, answers have what is known about them as ``cards``, whenever there is more
   than before.
 
-A request is left as soon as a newer one has come, also in the midst of a dry run, and answered with ``{"id", "left":
-true, "final": true}``. The process ends with its standard input, whatever it is doing.
+A newer request supersedes the current one at once, even during a dry run; the older is answered with ``{"id", "left":
+true, "final": true}``. The process ends when its standard input closes, whatever it is doing.
 """
 
 from __future__ import annotations
@@ -41,20 +42,20 @@ if TYPE_CHECKING:
 
 
 NICENESS = 10
-"""How far the process steps back: a prediction goes on beside a run, which comes first."""
+"""Lower priority of the process, because a prediction may run beside a run, which comes first."""
 
 
 class SupersededError(BaseException):
-    """A newer request has come. No `Exception`: what is raised by code that is followed is told as that code's."""
+    """A newer request has arrived. Not an `Exception`: those in followed code are reported as its own."""
 
 
 def main() -> int:
-    """Answer until the standard input ends; returns only when nothing can be predicted here."""
+    """Answer until the standard input ends; returns only if nothing can be predicted here."""
     os.nice(NICENESS)
     start_log(str(log_file()))
     log_uncaught()
     conversation = Conversation()
-    # Objects of torch are made in millions and stay: the collector would walk them again and again.
+    # Millions of torch's objects are created and stay: the garbage collector would visit them again and again.
     with without_collection():
         try:
             version, dry = _prepare(lambda: conversation.waits)
@@ -64,21 +65,21 @@ def main() -> int:
             return 1
         conversation.report({"ready": True, "torch": version})
         conversation.start()
-        _answer(conversation, dry)  # the first imports what all others use
-    gc.freeze()  # what is loaded stays: looking for garbage in it takes a tenth of a prediction
+        _answer(conversation, dry)  # the first request imports what all others use
+    gc.freeze()  # loaded modules stay: collecting garbage among them takes a tenth of a prediction
     while True:
         _answer(conversation, dry)
 
 
 def _prepare(superseded: Callable[[], bool]) -> tuple[str, DryRun]:
-    """torch's version, and what makes dry runs until ``superseded``."""
+    """torch's version, and the object for dry runs, which end when ``superseded``."""
     import torch
     from torch.nn.modules.module import register_module_forward_pre_hook
 
     from gpudash.simulator.dry_run.dry_run import DryRun
     from gpudash.workloads.predicting.without_compiler import leave_compiler_out
 
-    # A prediction must not take a run's cores, and without numbers more threads have nothing to do.
+    # A prediction must not take the run's cores, and without numbers more threads have nothing to do.
     torch.set_num_threads(1)
     leave_compiler_out()
 
@@ -89,7 +90,7 @@ def _prepare(superseded: Callable[[], bool]) -> tuple[str, DryRun]:
     class CancellableDryRun(DryRun):
         def record_each(self, *args: Any, **options: Any) -> list[Trace]:
             leave_superseded()
-            # A step of a large model takes seconds: each of its modules is a chance to leave.
+            # A step of a large model takes seconds: check at each of its modules.
             with register_module_forward_pre_hook(leave_superseded):
                 return super().record_each(*args, **options)
 
@@ -97,7 +98,7 @@ def _prepare(superseded: Callable[[], bool]) -> tuple[str, DryRun]:
 
 
 def _answer(conversation: Conversation, dry: DryRun) -> None:
-    """Answer the next request, or leave it for a newer one."""
+    """Answer the next request, or abandon it for a newer one."""
     query = conversation.next()
     try:
         for answer in _answers(query, dry):
@@ -118,7 +119,7 @@ def _answers(query: Mapping[str, Any], dry: DryRun) -> Iterator[dict[str, Any]]:
             return
         extras: dict[str, Any] = {}
         for answer in answers(query["id"], _estimates(query, dry, extras), extras):
-            # once on a computer, and before the last answer: a command ends this process then
+            # once per computer, and before the final answer, after which a command ends this process
             if answer["final"]:
                 keep_host_speed(dry)
             yield answer
@@ -128,7 +129,7 @@ def _answers(query: Mapping[str, Any], dry: DryRun) -> Iterator[dict[str, Any]]:
 
 
 def _servers(query: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What a server of a model takes of each card that is asked about."""
+    """What a server of a model needs on each requested card."""
     from gpudash.workloads.predicting.servers import servers_on
 
     spec = ModelSpec.model_validate(query["server"])
@@ -136,7 +137,7 @@ def _servers(query: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _estimates(query: Mapping[str, Any], dry: DryRun, extras: dict[str, Any]) -> Iterator[Estimate]:
-    """The estimates that answer a query; what is sent along with the next one goes into ``extras``."""
+    """The estimates for a query; what is sent with the next one goes into ``extras``."""
     from gpudash.memory.predicting.memory_timeline import timeline_of
     from gpudash.simulator.refusal import CannotPredictError
     from gpudash.workloads.predicting.estimate import Question, estimate
@@ -161,7 +162,7 @@ def _estimates(query: Mapping[str, Any], dry: DryRun, extras: dict[str, Any]) ->
 
 
 def _level(target: Target, used: int | None) -> MemoryLevel | None:
-    """How full the device is once the context that is still to be made lies in it."""
+    """The device's memory usage once the context has been created."""
     if target.capacity_bytes is None or target.room_bytes is None or target.free_bytes is None:
         return None
     if used is None:

@@ -1,8 +1,8 @@
-"""What PyTorch takes on this computer to start an operation: measured once, kept with its version and the CPU's name.
+"""The host time PyTorch needs to start an operation: measured once, stored with PyTorch's version and the CPU's name.
 
-Where a device has little to do in each operation, a step takes as long as the host needs to start them all. That is
-Python's, PyTorch's dispatcher's and autograd's time, which tiny tensors on the CPU show without a GPU, and the call
-that starts a kernel, which is assumed.
+If the operations of a step are small, it takes as long as the host needs to launch them all. This is the time of
+Python, PyTorch's dispatcher and autograd, measured with tiny tensors on the CPU and without a GPU, plus the assumed
+time of the call that launches a kernel.
 """
 
 from __future__ import annotations
@@ -30,24 +30,23 @@ logger = logging.getLogger(__name__)
 MEASURED = "measured on this computer"
 
 LAUNCH_S = 2.5e-6
-"""Seconds of the host's in cudaLaunchKernel, in place of which a tiny kernel ran on the CPU: assumed, as 2 to 4 µs are
-seen in profiles."""
+"""Assumed host seconds for cudaLaunchKernel, in place of the tiny kernel on the CPU: profiles show 2 to 4 µs."""
 
 WIDTH = 16
 ROUNDS = 60
-"""Steps that are timed; the quickest counts, for this computer may be busy."""
+"""How many steps are timed; the fastest counts, because this computer may be busy."""
 
 BLOCKS = 2
 
 LONGEST_S = 2.0
-"""Seconds after which no other step is timed."""
+"""Seconds after which no further step is timed."""
 
 PLAUSIBLE_S = (1e-6, 1e-3)
 MOST_BYTES = 4096
 
 
 def known_host_speed() -> HostSpeed:
-    """What was measured on this computer, else what is usual."""
+    """The measurement for this computer, or the default."""
     try:
         found = json.loads(read_regular(_file(), MOST_BYTES))
         speeds = float(found["operation_s"]), float(found["backward_operation_s"])
@@ -61,7 +60,7 @@ def known_host_speed() -> HostSpeed:
 
 
 def keep_host_speed(dry: DryRun) -> None:
-    """Measure unless that was done with this PyTorch on this processor.
+    """Measure unless this was done with this PyTorch on this processor.
 
     Args:
         dry: of this process.
@@ -74,12 +73,12 @@ def keep_host_speed(dry: DryRun) -> None:
             return
     try:
         measured = measure_host_speed(dry)
-    except Exception:  # whatever a newer torch does otherwise: what is usual will do
+    except Exception:  # a newer torch may differ in any way: the default will do
         logger.exception("the host's time was not measured")
         return
     speeds = {"operation_s": measured.operation_s, "backward_operation_s": measured.backward_operation_s}
     logger.info("the host takes %.1f µs an operation, %.1f µs backward", *(1e6 * speed for speed in speeds.values()))
-    with suppress(OSError):  # it is measured again another time
+    with suppress(OSError):  # it will be measured again next time
         make_private_folder(_file().parent)
         with written_whole(_file(), private=True) as part:
             document = {"torch": torch.__version__, "processor": _processor(), **speeds}
@@ -87,10 +86,10 @@ def keep_host_speed(dry: DryRun) -> None:
 
 
 def measure_host_speed(dry: DryRun) -> HostSpeed:
-    """Time the step of a small block of a transformer on the CPU, in this thread.
+    """Time a step of a small transformer block on the CPU, in this thread.
 
     Args:
-        dry: of this process, which tells how many operations such a step has.
+        dry: of this process, which counts the operations of such a step.
     """
 
     def run(tracker: Any) -> None:
@@ -154,7 +153,7 @@ def _file() -> Path:
 
 
 def _processor() -> str:
-    """The processor's name as the kernel tells it, else the architecture."""
+    """The processor's name as the kernel reports it, otherwise the architecture."""
     with suppress(OSError):
         for line in text_of(Path("/proc/cpuinfo")).splitlines():
             key, _, value = line.partition(":")

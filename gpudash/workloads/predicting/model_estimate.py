@@ -1,5 +1,6 @@
-"""Predicting a model by its config: what it takes, the largest batch and the longest sequence, and what would fit. Its
-code is followed in the user's Python.
+"""Predicts a model by its config: what it needs, the largest batch and the longest sequence, and what would fit.
+
+The user's Python follows its code.
 """
 
 from __future__ import annotations
@@ -39,24 +40,24 @@ from gpudash.workloads.predicting.savings import promising, with_savings
 from gpudash.workloads.predicting.spreading import spread_over
 
 SEARCHED_S = 30.0
-"""Processor time in seconds after which no other batch or sequence is tried: the answer for a large model is to come
-within a minute, what would fit included."""
+"""Processor time in seconds after which no further batch or sequence is tried: the answer for a large model should
+take less than a minute, including what would fit."""
 
 SAVINGS_S = 10.0
-"""Processor time in seconds after which nothing more is tried that recipes do and this training does not."""
+"""Processor time in seconds after which no further techniques of recipes are tried."""
 
 LARGEST, LONGEST = "the largest batch", "the longest sequence"
 SEVERAL_GPUS, ANOTHER_CARD = "several GPUs", "another card"
-"""What is looked for beside changes of the model, as `Estimate.untried` has it."""
+"""What is searched besides changes of the model, for `Estimate.untried`."""
 
 MULTIPLY = {"checkpointing", "task"}
-"""Fields by which more or less is multiplied."""
+"""Fields that change the number of multiplications."""
 
 ALSO_TRIED = {"optimizer", "offload"}
-"""Fields that change other things than what is multiplied."""
+"""Fields that change only other things."""
 
 TOKENS = 128
-"""The longest sequence is rounded to a multiple of it, unless the requested one is not."""
+"""The longest sequence is rounded to a multiple of this, unless the requested length is not one."""
 
 LARGEST_BATCH = 65536
 MOST_TOKENS = 2**24
@@ -78,21 +79,20 @@ def estimates(
     followed: Followed | None = None,
     cards: CardsQuestion | None = None,
 ) -> Iterator[Estimate]:
-    """What a model takes; each estimate has more than the one before, the last one has all.
+    """Predict what a model needs; each estimate has more than the one before, and the last one is complete.
 
     Args:
-        spec: the model and what is done with it.
+        spec: the model and what to do with it.
         follower: builds and follows it.
-        target: where it is to fit.
-        elsewhere: the other devices there are.
-        ranks: where each rank of a training on several devices is to fit, in place of ``target``.
-        alternatives: whether to look for the largest batch, the longest sequence and what else would fit.
-        followed: is called before the first estimate with what was followed, of several devices for the one that
-            decides.
-        cards: further cards to judge whether the model fits; none of a training on several devices.
+        target: where it should fit.
+        elsewhere: the other devices.
+        ranks: where each rank of a training on several devices should fit, in place of ``target``.
+        alternatives: whether to search for the largest batch, the longest sequence and what else would fit.
+        followed: called before the first estimate with what was followed, for the decisive one of several devices.
+        cards: further cards to judge; none for a training on several devices.
 
     Raises:
-        RefusedError: when the model cannot be built or followed.
+        RefusedError: the model cannot be built or followed.
     """
     began = time.perf_counter()
     estimation = _ModelEstimation(spec, follower, target, elsewhere, ranks, followed, cards or CardsQuestion())
@@ -105,7 +105,7 @@ class _OutOfTimeError(Exception):
 
 
 class _ModelEstimation:
-    """One prediction on its way: what has been followed for it is kept."""
+    """A prediction in progress, with the results of its dry runs."""
 
     def __init__(
         self,
@@ -148,25 +148,25 @@ class _ModelEstimation:
         for grown in searched:
             found = grown
             yield found
-            # A generator: exhausted behind the first estimate, it yields nothing for the later ones.
-            for _reported in first:  # behind the first answer, and not again
+            # A generator: exhausted after the first estimate, it yields nothing for the later ones.
+            for _reported in first:  # after the first answer only
                 yield found
         for _reported in self._cards.report_open():
             yield found
 
     def _beyond(self, found: Estimate, followed: FollowedCode) -> Iterator[Estimate]:
-        """``found`` with what recipes would save, with the largest sizes, and with what would fit where it does not."""
-        # Where it does not fit, what recipes do is among what is tried for that.
+        """``found`` with what recipes would save, the largest sizes, and what would fit if it does not."""
+        # If it does not fit, techniques of recipes are among the alternatives.
         if found.has_room or self._target.room_bytes is None:
             for grown in self._saving(found, followed):
                 found = grown
                 yield found
-        # Without a reading of free memory there is nothing to look for.
+        # Without a reading of free memory there is nothing to search for.
         if self._target.room_bytes is not None:
             yield from self._fitting(found, followed)
 
     def _saving(self, found: Estimate, followed: FollowedCode) -> Iterator[Estimate]:
-        """``found`` with what recipes would save, as far as there is time for it."""
+        """``found`` with what recipes would save, as far as time permits."""
         began = self._worked_s()
         coming = promising(self._spec, found)
         tried: list[Alternative] = []
@@ -174,11 +174,11 @@ class _ModelEstimation:
             alternative = self._changed(followed, coming.pop(0))
             tried += [] if alternative is None else [alternative]
             yield replace(with_savings(found, tried), untried=tuple(change.label for change in coming))
-        # The search for the largest sizes has as much time as without.
+        # The search for the largest sizes gets the same time as without.
         self._until += self._worked_s() - began
 
     def _fitting(self, found: Estimate, followed: FollowedCode) -> Iterator[Estimate]:
-        """``found`` with the largest sizes, and with what would fit where it does not."""
+        """``found`` with the largest sizes, and with what would fit if it does not."""
         sequence = None
         if followed.model is not None:
             sequence = followed.model.sequence
@@ -203,10 +203,10 @@ class _ModelEstimation:
         yield replace(found, alternatives=tuple(known), untried=tuple(late))
 
     def _largest_ones(self, followed: FollowedCode, found: Estimate, late: list[str]) -> Iterator[Estimate]:
-        """``found`` with the largest batch, and then with the longest sequence where it has one; what there is no time
-        left for is added to ``late``."""
+        """``found`` with the largest batch, and then with the longest sequence if it has one; adds what was skipped
+        for lack of time to ``late``."""
         model = followed.model
-        # Searching would build it over and over for an answer that is 0.
+        # Searching would build it over and over, to find 0.
         if self._is_too_heavy(model):
             yield replace(found, largest_batch_size=0)
             if model is not None and model.sequence is not None:
@@ -234,9 +234,9 @@ class _ModelEstimation:
         yield found
 
     def _is_too_heavy(self, model: ModelFacts | None) -> bool:
-        """Whether the weights alone are more than there is room for, whatever else lies there."""
+        """Whether the weights alone exceed the room, whatever else is there."""
         shares = 1
-        # DDP has all of the weights on each rank.
+        # DDP keeps all weights on each rank.
         if self._ranks and self._spec.parallel != "ddp":
             shares = len(self._ranks)
         room = shares * (self._target.room_bytes or 0)
@@ -271,7 +271,7 @@ class _ModelEstimation:
     def _longest(self, now: int, most: int | None) -> int | None:
         """Tokens of the longest sequence that fits."""
         unit = 1
-        # In whole multiples of 128 tokens, as sequences are given, unless this one is not.
+        # In multiples of 128 tokens, as is usual for sequences, unless this one is not.
         if now % TOKENS == 0:
             unit = TOKENS
         found = self._largest("sequence", now // unit, unit, MOST_TOKENS // unit if most is None else most // unit)
@@ -282,7 +282,7 @@ class _ModelEstimation:
     def _largest(self, name: str, size: int, unit: int, limit: int) -> Sized | None:
         def tried(count: int) -> Sized:
             spec = self._spec.model_copy(update={name: count * unit})
-            # Looked at before each try and not during one: a model of another size cannot be left half built.
+            # Checked before each try rather than during one: building a model of another size cannot be interrupted.
             if self._worked_s() > self._until:
                 raise _OutOfTimeError
             if name == "batch":
@@ -295,13 +295,13 @@ class _ModelEstimation:
             return None
 
     def _batch_of(self, size: int) -> Sized:
-        """What a batch of this size comes to; it is kept for the other cards."""
+        """The result for a batch of this size; it is kept for the other cards."""
         spec = self._spec.model_copy(update={"batch": size})
         found = self._batches[size] = Sized.of(size, self._followed(spec).trace, self._target)
         return found
 
     def _alternatives(self, followed: FollowedCode, found: Estimate) -> Iterator[tuple[str, Alternative | None]]:
-        """What was tried, in words, and the alternative that it is; ``None`` where it cannot be followed."""
+        """What was tried, for people, and its alternative; ``None`` if it cannot be followed."""
         possible = [*self._smaller(followed, found), *changes(self._spec)]
         for change in possible:
             if not change.changes_training:
@@ -310,7 +310,7 @@ class _ModelEstimation:
             with suppress(RefusedError):
                 for alternative in spread_over(self._spec, self._target, self._elsewhere, self._trace_of):
                     yield alternative.change, alternative
-        # Said to be tried even where no GPUs were found, so that it leaves the list of what is to come.
+        # Listed as tried even if no GPUs were found, so that it leaves the list of what is to come.
         yield SEVERAL_GPUS, None
         for change in possible:
             if change.changes_training:
@@ -319,7 +319,7 @@ class _ModelEstimation:
             yield alternative.change, alternative
 
     def _smaller(self, followed: FollowedCode, found: Estimate) -> Iterator[SpecChange]:
-        """The largest batch and the longest sequence that fit, where they are smaller than what is asked for."""
+        """The largest batch and the longest sequence that fit, if they are smaller than requested."""
         learns = self._spec.task != "infer"
         batch, tokens = found.largest_batch_size, found.largest_sequence
         if batch and batch < self._spec.batch:
@@ -336,7 +336,7 @@ class _ModelEstimation:
         return self._followed(spec, where).trace
 
     def _changed(self, before: FollowedCode, change: SpecChange) -> Alternative | None:
-        """The alternative that ``change`` is; ``None`` when the changed model cannot be followed."""
+        """The alternative for ``change``; ``None`` if the changed model cannot be followed."""
         try:
             spec = change.applied(self._spec)
             assert isinstance(spec, ModelSpec)
@@ -363,14 +363,14 @@ class _ModelEstimation:
     def _slowdown(
         self, before: ModelFacts | None, spec: ModelSpec, after: ModelFacts | None, change: SpecChange
     ) -> tuple[float | None, str]:
-        """Expected time of a step over the unchanged run's, and what that rests on.
+        """Expected time of a step relative to the unchanged run, and the basis for it.
 
-        Unpacking weights, updating them and copying them over the bus are no products, and other kernels and types do
-        theirs at other rates: of those nothing can be said from FLOPs.
+        Unpacking, updating and transferring weights are not products, and other kernels and dtypes have other rates,
+        so FLOPs predict nothing for those.
         """
         if "accumulation" in change.fields:
             return 1.0, SAME_PRODUCTS
-        # FLOPs compare only what multiplies the same numbers on the same kernels.
+        # FLOPs are comparable only for the same numbers on the same kernels.
         multiplies, other = set(change.fields) & MULTIPLY, set(change.fields) - MULTIPLY - ALSO_TRIED
         if not multiplies or other or spec.packed != self._spec.packed or before is None or after is None:
             return None, ""
@@ -380,7 +380,7 @@ class _ModelEstimation:
 
 
 class RefusedError(Exception):
-    """The code was not followed; what the process says of it."""
+    """The code was not followed; holds the process's error."""
 
     def __init__(self, error: Mapping[str, Any]) -> None:
         super().__init__(error["message"])
@@ -389,12 +389,12 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class FollowedCode:
-    """What came of following code.
+    """The result of following code.
 
     Attributes:
-        trace: what it asks of the allocator.
-        assumptions: what that takes for granted, as of `Estimate`.
-        model: what is known of the model, where it was built by its config.
+        trace: its requests to the allocator.
+        assumptions: of the prediction, as in `Estimate`.
+        model: facts about the model, if it was built from its config.
     """
 
     trace: Trace
@@ -406,10 +406,10 @@ class CodeFollower:
     """Follows code in another Python, in this process's group, so that it ends with this process.
 
     Args:
-        python: the program.
+        python: path of the program.
 
     Raises:
-        OSError: when it cannot be started.
+        OSError: it cannot be started.
     """
 
     def __init__(self, python: str) -> None:
@@ -426,7 +426,7 @@ class CodeFollower:
 
     @property
     def processor_s(self) -> float:
-        """Processor time that it has had, in seconds; 0 once it is gone."""
+        """Processor time it has used, in seconds; 0 once it has ended."""
         import psutil
 
         with suppress(psutil.Error):
@@ -435,23 +435,23 @@ class CodeFollower:
         return 0.0
 
     def greeting(self) -> dict[str, Any]:
-        """What it says of itself, once its torch is there."""
+        """The message it sends once its torch is imported."""
         answer = self._read()
-        # Its exit code is there once the pipe has ended.
+        # Its exit code is available once the pipe has ended.
         if answer is None:
             how = self._process.wait()
             return {"ready": False, "problem": NO_ANSWER.format(python=self._python, how=f" (exit code {how})")}
         return answer
 
     def follow(self, what: Mapping[str, Any], architecture: Architecture) -> FollowedCode:
-        """What code asks of the allocator of a GPU, and what that takes for granted.
+        """The code's requests to the allocator of a GPU, and the assumptions behind them.
 
         Args:
             what: ``callable`` and ``steps``, or ``model``; see `gpudash.simulator.dry_run.own_code_process`.
             architecture: of the GPU.
 
         Raises:
-            RefusedError: when the code cannot be followed, or ended the process.
+            RefusedError: the code cannot be followed, or ended the process.
         """
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({**what, "architecture": asdict(architecture)}) + "\n")
@@ -480,7 +480,7 @@ class CodeFollower:
             try:
                 answer = json.loads(line)
             except ValueError:
-                continue  # not the follower's: a start-up file of that Python prints, or it is no Python at all
+                continue  # not the follower's: a start-up file of that Python prints, or it is not a Python
             if isinstance(answer, dict):
                 return answer
         return None

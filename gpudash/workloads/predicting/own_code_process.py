@@ -1,9 +1,9 @@
 """The process that predicts a user's code: ``python -m gpudash.workloads.predicting.own_code_process PYTHON``.
 
-The code is followed by PYTHON, in which torch is and gpudash need not be; here what came of it is judged, without
-torch. It is asked and answers as `gpudash.workloads.predicting.estimate_process` does; asked ``{"id", "callable",
-"steps", "target", "elsewhere", "alternatives", "timeline", "cards"}``, or for a model by its config ``{"id", "model",
-"target", "elsewhere", "ranks", "alternatives", "timeline", "cards"}``.
+PYTHON follows the code; it needs torch but not gpudash. The result is judged here, without torch. Requests and answers
+are those of `gpudash.workloads.predicting.estimate_process`, with ``{"id", "callable", "steps", "target", "elsewhere",
+"alternatives", "timeline", "cards"}``, or for a model by its config ``{"id", "model", "target", "elsewhere", "ranks",
+"alternatives", "timeline", "cards"}``.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ NAME_ANOTHER = "Name a Python that has torch 2.9 or newer with --python."
 
 @dataclass(frozen=True)
 class OwnCode:
-    """A user's code as it is followed.
+    """A user's code to follow.
 
     Attributes:
         name: ``package.module:function``.
-        steps: how many are followed.
+        steps: how many to follow.
         as_cuda: whether it calls the device cuda.
     """
 
@@ -55,31 +55,31 @@ def estimate(
     followed: Followed | None = None,
     cards: CardsQuestion | None = None,
 ) -> Estimate:
-    """Predict what any code takes that builds a model and steps it.
+    """Predict what any code needs that builds a model and runs its steps.
 
     Args:
-        code: what is followed.
+        code: the code to follow.
         follower: follows it.
-        target: where it is to fit.
-        elsewhere: the other devices there are.
-        alternatives: whether to look for what would let the code fit as it is.
-        followed: is called with what was followed, and what it comes to.
-        cards: further cards to judge whether it fits.
+        target: where it should fit.
+        elsewhere: the other devices.
+        alternatives: whether to search for what would make the code fit unchanged.
+        followed: called with what was followed, and its estimate.
+        cards: further cards to judge.
 
     Raises:
-        RefusedError: as `CodeFollower.follow`.
+        RefusedError: as for `CodeFollower.follow`.
     """
     began = time.perf_counter()
     known: dict[tuple[Architecture, str], FollowedCode] = {}
 
     def followed_on(where: Target) -> FollowedCode:
-        # The CPU has no architecture to follow on; what the code asks for there is judged by the same trace.
+        # The CPU has no architecture to follow; the same trace is used for its requests.
         if where.device == "cpu":
             where = target
         what: dict[str, Any] = {"callable": code.name, "steps": code.steps}
         if code.as_cuda:
-            # Code that asks for the card's size or name gets those of the card in question: its trace is that card's
-            # alone.
+            # Code that reads the card's size or name sees those of the requested card, so its trace applies to that
+            # card only.
             what["as_cuda"] = {"product": where.product, "total_bytes": where.capacity_bytes or LARGEST_CAPACITY}
         key = where.architecture, str(what)
         if key not in known:
@@ -90,7 +90,7 @@ def estimate(
         return followed_on(where).trace
 
     found = judge(trace_on(target), target, code.name)
-    # What was taken for granted is said of the device in question.
+    # The assumptions reported are those for the requested device.
     found = replace(found, assumptions=followed_on(target).assumptions, work=trace_on(target).work)
     if followed is not None:
         followed(trace_on(target), target, found)
@@ -98,14 +98,14 @@ def estimate(
         found = replace(found, alternatives=tuple(unchanged(trace_on, target, found, elsewhere)))
     if cards is not None:
         fits = CardFits(cards, target, trace_on, (RefusedError,))
-        # One answer has all of it: the last report is the fullest.
+        # A single answer has everything: the last report is the most complete.
         for _reported in (*fits.report_first(), *fits.report_open()):
             pass
     return replace(found, seconds=time.perf_counter() - began)
 
 
 def main(python: str) -> int:
-    """Answer until the standard input ends; returns only when ``python`` cannot follow anything."""
+    """Answer until the standard input ends; returns only if ``python`` cannot follow anything."""
     start_log(str(log_file()))
     log_uncaught()
     conversation = Conversation()
@@ -124,7 +124,7 @@ def main(python: str) -> int:
         query = conversation.next()
         for answer in _answers(query, follower):
             conversation.report(answer)
-            # Between two answers the newer question is seen; the follower is not broken off.
+            # A newer request is noticed between two answers; the follower is not interrupted.
             if conversation.waits:
                 conversation.report({"id": query["id"], "left": True, "final": True})
                 break
@@ -142,7 +142,7 @@ def _answers(query: Mapping[str, Any], follower: CodeFollower) -> Iterator[dict[
 
 
 def _estimates(query: Mapping[str, Any], follower: CodeFollower, extras: dict[str, Any]) -> Iterator[Estimate]:
-    """The estimates that answer a query; what is sent along with the next one goes into ``extras``."""
+    """The estimates for a query; what is sent with the next one goes into ``extras``."""
 
     def keep_timeline(trace: Trace, target: Target, found: Estimate) -> None:
         extras["timeline"] = timeline_of(trace, target, found).to_json()

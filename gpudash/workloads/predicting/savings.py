@@ -1,4 +1,4 @@
-"""Which of the things that recipes do are worth a dry run of their own, and what they were found to save."""
+"""Which techniques of recipes are worth a dry run of their own, and what they save."""
 
 from __future__ import annotations
 
@@ -19,25 +19,24 @@ SHRINKS = {
     "optimizer": (OPTIMIZER_STATE, TEMPORARY),
     "offload": (ACTIVATIONS, TEMPORARY),
 }
-"""Field → what of the memory at the peak setting it can make smaller."""
+"""Field → categories of peak memory that setting it can reduce."""
 
 LEAST_RATIO = 0.02
-"""What saves a smaller part of what is needed is not worth a line, nor a dry run."""
+"""Savings below this fraction of the need are worth neither a line nor a dry run."""
 
 MOST_SAVINGS = 5
-"""Savings that are told of at most."""
+"""The most savings that are reported."""
 
 
 def promising(spec: ModelSpec, found: Estimate) -> list[SpecChange]:
-    """The changes that may save something, what can save most first.
+    """The changes that may save something, those with the largest bound first.
 
-    A change saves no more than the memory that it is about has at the peak, which is known before the change is
-    followed.
+    A change saves at most the peak memory of its categories, which is known before it is followed.
     """
     least = LEAST_RATIO * (found.needed_bytes or 0)
     bounds = [(_bound(change, found), change) for change in recipe_changes(spec)]
     worth = [(bound, change) for bound, change in bounds if bound > least]
-    # Stable: of equal bounds the whole recipe comes before its parts.
+    # Stable: with equal bounds the whole recipe comes before its parts.
     return [change for _bound, change in sorted(worth, key=lambda one: -one[0])]
 
 
@@ -47,7 +46,7 @@ def _bound(change: SpecChange, found: Estimate) -> int:
 
 
 def with_savings(found: Estimate, tried: Iterable[Alternative]) -> Estimate:
-    """``found`` with what saves most of the changes that were followed."""
+    """``found`` with the changes followed that save the most."""
     savings = []
     for way in tried:
         if found.needed_bytes is None or way.needed_bytes is None:

@@ -1,4 +1,4 @@
-"""What a server of a model takes of many cards: the model is read once, and each card is a sum."""
+"""What a model server needs on many cards: the model is read once, and each card takes only arithmetic."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gpudash.system.own_cards import own_cards
 from gpudash.workloads.running.installed import missing_torch
 
 DTYPES = {"auto": "auto", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-"""Precision of a model → what a server calls it."""
+"""Precision of a model → the server's name for it."""
 
 SAY_WEIGHTS = "Put its safetensors files or their index beside config.json: they say its weights."
 
@@ -29,16 +29,16 @@ NEEDS_GPU = "a server needs a GPU"
 
 
 def model_server(path: str) -> ModelServer:
-    """The model that a folder or its ``config.json`` describes, to be served.
+    """The model in a folder or its ``config.json``, to be served.
 
     Raises:
-        CannotPredictError: one sentence, when there is none.
-        ValueError: one sentence, when it is no language model.
+        CannotPredictError: in one sentence, if there is none.
+        ValueError: in one sentence, if it is not a language model.
     """
     found = read(path)
     stored = found.stored
     if stored is None and not ServedModel(found.values).is_known:
-        # transformers builds it, since nothing else says what its weights are
+        # build it with transformers, because nothing else describes its weights
         try:
             from gpudash.simulator.models.matrices import matrices_of
 
@@ -52,8 +52,7 @@ def model_server(path: str) -> ModelServer:
     if stored is None:
         return ModelServer(found.values)
     tensors = [(name, stored.dtypes[name], shape) for name, shape in stored.shapes.items()]
-    # For a server only the bytes count: where the files' index names a total alone, one tensor of bytes stands for
-    # all.
+    # Only the bytes matter to a server: if the files' index gives only a total, one tensor of bytes stands for all.
     return ModelServer(found.values, tensors or [("the index's total", "U8", (stored.total_bytes, 1))])
 
 
@@ -61,12 +60,12 @@ def servers_on(spec: ModelSpec, requested: Iterable[CardRequest], first: str) ->
     """A `ServerOnCard` for each card, in plain values.
 
     Args:
-        spec: the model, and whom it is to serve.
+        spec: the model, and the users it should serve.
         requested: the cards.
-        first: key of the card of which also is told what would serve more.
+        first: key of the card for which changes that would serve more are listed too.
 
     Raises:
-        CannotPredictError: one sentence, when there is no such model, or it cannot be served.
+        CannotPredictError: in one sentence, if there is no such model, or it cannot be served.
     """
     try:
         server = model_server(spec.folder)
@@ -102,7 +101,7 @@ def _server_card(product: str, size: int) -> ServerCard:
 
 
 def flags_of(spec: ModelSpec) -> ServerFlags:
-    """How the server is started."""
+    """The flags the server is started with."""
     quantization = None
     if spec.quantisation != "auto":
         quantization = spec.quantisation

@@ -1,4 +1,4 @@
-"""A training that does not fit one GPU, spread over several: those that are there, or more of its size."""
+"""A training that does not fit on one GPU, distributed over several: those available, or more of its size."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from gpudash.units import GIB, format_bytes
 from gpudash.workloads.predicting.device_fit import as_alternative
 
 COUNTS = (2, 4, 8, 16)
-"""Numbers of ranks that are tried, beside the number of GPUs there are."""
+"""Numbers of ranks to try, in addition to the number of GPUs available."""
 
 SHARDED = (WEIGHTS, GRADIENTS, OPTIMIZER_STATE)
-"""What FSDP2 leaves each rank a share of; all of it is there when the optimizer steps."""
+"""Categories that FSDP2 shards over the ranks; all of them exist when the optimizer steps."""
 
 
 def spread_over(
     spec: Spec, target: Target, elsewhere: Sequence[Target], trace: Callable[[Spec, Target], Trace]
 ) -> Iterator[Alternative]:
-    """Data parallel training with the same global batch: over GPUs that are there, else over more of the same size.
+    """Data-parallel training with the same global batch, over available GPUs or over more of the same size.
 
-    DDP leaves every rank all weights, so that only the activations shrink, where the batch can be shared out; where
-    that is not enough, FSDP2 shards the weights too.
+    With DDP every rank keeps all weights, so only activations shrink, if the batch can be divided. If that is not
+    enough, FSDP2 shards the weights too.
 
     Args:
         spec: of the run on one device.
         target: that device.
-        elsewhere: the other devices that it can use.
-        trace: what a spec asks of the allocator of a device.
+        elsewhere: the other available devices.
+        trace: returns a spec's requests to the allocator of a device.
 
     Raises:
-        Exception: as ``trace``.
+        Exception: whatever ``trace`` raises.
     """
     if kind_of(target.device) != "cpu":
         yield from _Spreading(spec, target, elsewhere, trace).alternatives()
@@ -54,14 +54,14 @@ class _Spreading:
         self._spec = spec
         self._target = target
         self._trace = trace
-        # Of one kind: CUDA and simulated cards do not form one group.
+        # One device type: CUDA and simulated cards cannot form a group.
         same = (other for other in elsewhere if kind_of(other.device) == kind_of(target.device))
         self._there = sorted([target, *same], key=_room, reverse=True)
 
     def alternatives(self) -> Iterator[Alternative]:
         """See `spread_over`."""
         there = len(self._there)
-        # The fewest GPUs first, those with most room chosen.
+        # The fewest GPUs first, and of these those with the most room.
         for count in sorted({count for count in (*COUNTS, there) if 2 <= count <= there}):
             # By name: ranks are numbered in the order of their devices.
             chosen = sorted(self._there[:count], key=lambda one: one.device)
@@ -75,7 +75,7 @@ class _Spreading:
         yield from self._more_cards()
 
     def _over(self, strategy: str, chosen: Sequence[Target], found: Estimate) -> Alternative:
-        """GPUs that are there; with a button's fields unless torch cannot connect them for a run, as simulated ones."""
+        """An alternative on available GPUs, which can be applied unless torch cannot connect them (simulated ones)."""
         names = [target.device for target in chosen]
         if len(names) <= 2:
             text = ", ".join(names)
@@ -84,21 +84,21 @@ class _Spreading:
         if kind_of(names[0]) == "sim":
             text += f" ({SIMULATED})"
         change = over_ranks(self._spec, names, strategy)
-        assert change is not None  # it was judged
+        assert change is not None  # otherwise it would not have been judged
         spread = change.applied(self._spec)
-        offered = isinstance(spread, ModelSpec) or not spread.run_problems(names[0])  # a model's is only predicted
+        offered = isinstance(spread, ModelSpec) or not spread.run_problems(names[0])  # a model spec is only predicted
         fields = change.fields if offered else {}
         return self._alternative(f"{STRATEGIES[strategy]} over {text}", change, found, fields=fields, ranks=len(names))
 
     def _more_cards(self) -> Iterator[Alternative]:
-        """The fewest GPUs of this size, more than there are and empty, over which the shards of the model fit."""
+        """The fewest GPUs of this size, more than available and empty, over which the model's shards fit."""
         capacity = self._target.capacity_bytes
         if capacity is None:
             return
         empty = replace(self._target, free_bytes=capacity)
         for count in COUNTS:
             change = over_ranks(self._spec, ["cpu"] * count, "fsdp")
-            # Cheaper than a dry run: shards that do not fit by themselves need not be followed.
+            # Cheaper than a dry run: if the shards alone do not fit, the run need not be followed.
             if change is None or count <= len(self._there) or self._sharded_bytes > count * _room(empty):
                 continue
             found = self._judged("fsdp", ranks_on([replace(empty, device=f"rank {rank}") for rank in range(count)]))
@@ -110,14 +110,14 @@ class _Spreading:
 
     @functools.cached_property
     def _sharded_bytes(self) -> int:
-        """What all shards together are at least: too few GPUs for it need not be tried."""
+        """The minimum size of all shards together: too few GPUs for it need not be tried."""
         alone = judge(self._trace(self._spec, self._target), self._target, self._spec.name)
         return sum(alone.by_category.get(category, 0) for category in SHARDED)
 
     def _judged(self, strategy: str, targets: Sequence[Target]) -> Estimate | None:
-        """What each of several ranks takes of its device; ``None`` where it cannot be spread so, or to no avail."""
+        """What each of several ranks needs on its device; ``None`` if it cannot be distributed so or gains nothing."""
         change = over_ranks(self._spec, ["cpu"] * len(targets), strategy)
-        # DDP that leaves each rank the whole batch needs as much as one device, and its buckets besides.
+        # DDP with the whole batch on each rank needs as much as one device, plus its buckets.
         if change is None or (strategy == "ddp" and not {"batch", "global_batch"} & set(change.fields)):
             return None
         try:
@@ -132,7 +132,7 @@ class _Spreading:
 
 
 def _nominal(capacity: int) -> int:
-    """What a card of ``capacity`` bytes is called: the driver tells up to a tenth less."""
+    """The nominal capacity of a card with ``capacity`` bytes: the driver reports up to a tenth less."""
     return next((size for size in CARDS_BYTES if size * HANDED_OUT_RATIO <= capacity <= size), capacity)
 
 

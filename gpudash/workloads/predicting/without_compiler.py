@@ -1,9 +1,9 @@
-"""torch's compiler and its symbols, imported only when something needs them.
+"""Delays importing torch's compiler and its symbolic shapes until something needs them.
 
-Every step of an optimizer imports ``torch._dynamo``, to mark where a compiler would break its graph; every check of a
-shape imports ``torch.fx.experimental.symbolic_shapes`` and with it sympy, to ask whether the shape is a symbol.
-Together they take as long as importing torch, and a dry run compiles nothing and has no symbols. A module that stands
-in the place of each answers these questions, and makes way for the real one when it is asked for anything else.
+Every optimizer step imports ``torch._dynamo``, to mark where a compiler would break its graph; every shape check
+imports ``torch.fx.experimental.symbolic_shapes`` and with it sympy, to test whether the shape is symbolic. Together
+they take as long as importing torch, but a dry run compiles nothing and has no symbols. A stand-in for each module
+answers these calls, and loads the real one for anything else.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SHAPES = "torch.fx.experimental.symbolic_shapes"
 SYMBOLS = "sympy"
 
 NUMBERS = (bool, int)
-"""Types that hold no symbols; those of torch's that may are no subclasses."""
+"""Types that contain no symbols; subclasses are excluded, since torch's may be symbolic."""
 
 
 def _same(value: Any, *_skip: Any) -> Any:
@@ -40,15 +40,15 @@ PLAIN: Mapping[str, Callable[..., Any]] = {
     "sym_and": lambda *values: all(values),
     "sym_or": lambda *values: any(values),
 }
-"""What torch asks of conditions and numbers that may hold symbols, and its answer where none does."""
+"""torch's functions for conditions and numbers that may be symbolic, and their result if they are not."""
 
 
 class _StandIn(ModuleType):
-    """What stands in the place of a module.
+    """Stands in for a module.
 
     Args:
         name: of the module.
-        answers: what it answers by itself, by name.
+        answers: attributes that it answers itself, by name.
     """
 
     def __init__(self, name: str, answers: Mapping[str, object]) -> None:
@@ -62,18 +62,18 @@ class _StandIn(ModuleType):
     def __getattr__(self, name: str) -> Any:
         real = self.__name__
         if name == "__path__" and (self.__spec__ is None or self.__spec__.submodule_search_locations is None):
-            raise AttributeError(name)  # every `from ... import` asks whether it is a package
+            raise AttributeError(name)  # every `from ... import` checks whether it is a package
         if sys.modules.get(real) is self:
-            # Taken out before the import, which would find the stand-in and return it.
+            # Removed before the import, which would otherwise find the stand-in and return it.
             del sys.modules[real]
-            for answered in self._answers:  # who holds this module asks the real one from now on
+            for answered in self._answers:  # code that holds this module uses the real one from now on
                 delattr(self, answered)
         return getattr(importlib.import_module(real), name)
 
 
 def leave_compiler_out() -> None:
-    """Keep torch's compiler and sympy from being imported for nothing, where they have not been already."""
-    # What torch asks of the compiler as it runs without it: torch/optim/optimizer.py and torch/_compile.py.
+    """Avoid importing torch's compiler and sympy unnecessarily, unless they are imported already."""
+    # What torch calls in the compiler even without compiling: torch/optim/optimizer.py and torch/_compile.py.
     _stand_in(COMPILER, {"graph_break": _no_graph, "disable": _uncompiled})
     if SYMBOLS not in sys.modules:
         _stand_in(SYMBOLS, {"Basic": type("Basic", (), {})})
@@ -87,7 +87,7 @@ def _stand_in(name: str, answers: Mapping[str, object]) -> None:
     sys.modules[name] = module
     package, _, own = name.rpartition(".")
     if package:
-        setattr(importlib.import_module(package), own, module)  # as importing it does
+        setattr(importlib.import_module(package), own, module)  # as an import does
 
 
 def _no_graph(msg: str = "") -> None:
@@ -95,12 +95,12 @@ def _no_graph(msg: str = "") -> None:
 
 
 def _uncompiled(fn: Callable[..., Any], *_recursive: bool, **_options: Any) -> Callable[..., Any]:
-    """The function itself: nothing compiles it."""
+    """Return the function unchanged: nothing compiles it."""
     return fn
 
 
 def _unless_symbolic(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
-    """The function of that name, which asks the real one where a value is no plain number."""
+    """A function of that name that calls the real one if a value is not a plain number."""
 
     def answer(*values: Any, **options: Any) -> Any:
         for value in values:
@@ -112,7 +112,7 @@ def _unless_symbolic(name: str, plain: Callable[..., Any]) -> Callable[..., Any]
 
 
 def _is_plain(value: object) -> bool:
-    """Whether it is a number of Python's, or a sequence of them, such as a shape."""
+    """Whether it is a Python number, or a sequence of them, such as a shape."""
     if isinstance(value, (tuple, list)):
         return all(map(_is_plain, value))
     return type(value) in NUMBERS

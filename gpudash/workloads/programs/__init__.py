@@ -1,1 +1,1 @@
-"""The code that runs: what a user reads in stacks and in View > Program. Everything else here runs it."""
+"""The code that a user sees in stacks and in View > Program. Everything else in this package runs it."""

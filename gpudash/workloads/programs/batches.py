@@ -1,6 +1,7 @@
-"""Where a training's batches come from: the same batch for the same seed and number, on any device.
+"""A training's batches: the same batch for the same seed and number, on any device.
 
-Beside text these are generated classes: points and images. What they are of also tells what a model's answers mean.
+Besides text there are generated classes, of points and images. The type of data also determines what a model's answers
+mean.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ class Batches(Protocol):
     """A training set cut into batches.
 
     Attributes:
-        outputs: how many different targets there are.
-        items: items (characters or samples) a step's batch holds.
-        item: what one is called.
-        facts: what the result says about the data.
+        outputs: number of different targets.
+        items: items (characters or samples) in a step's batch.
+        item: the word for one item.
+        facts: what the result reports about the data.
     """
 
     outputs: int
@@ -48,54 +49,54 @@ class Batches(Protocol):
     facts: dict[str, Any]
 
     def batch(self, index: int) -> Batch:
-        """What step ``index`` of an epoch takes, on the CPU; `micro_batches` cuts it up."""
+        """The batch of step ``index`` in an epoch, on the CPU; `micro_batches` divides it."""
         ...
 
     def questions(self) -> Questions:
-        """What a model is asked at inference."""
+        """The input for inference."""
         ...
 
 
 class Questions(Protocol):
-    """The batches that a model is asked at inference, one after the other, and what its answers mean.
+    """The batches for inference, one after the other, and the meaning of the model's answers.
 
     Attributes:
-        inputs: of the next step, on the CPU or where `stay_at` has put them.
+        inputs: of the next step, on the CPU or on the device after `stay_at`.
     """
 
     inputs: torch.Tensor
 
     def stay_at(self, inputs: torch.Tensor) -> None:
-        """Go on from ``inputs``, which are those of the first step, on the device."""
+        """Continue from ``inputs``, which are those of the first step, on the device."""
         ...
 
     def answered(self, logits: torch.Tensor, answers: torch.Tensor) -> None:
-        """Go on to the next step. No number is read, so a dry run may answer too.
+        """Advance to the next step. No numbers are read, so this also works in a dry run.
 
         Args:
             logits: of the step, on the device.
-            answers: the likeliest of each, on the CPU.
+            answers: the most likely one of each, on the CPU.
         """
         ...
 
     def predictions(self, logits: torch.Tensor) -> list[dict[str, Any]]:
-        """What the model predicts for the first `SHOWN` of the batch; takes no memory of the device.
+        """What the model predicts for the first `SHOWN` of the batch; takes no device memory.
 
         Args:
-            logits: of the newest step that was answered, on the device.
+            logits: of the latest step, on the device.
 
         Returns:
-            of text ``prompt`` and ``text``, what was written after it; of classes ``class``, its ``probability``
+            for text, ``prompt`` and ``text``, the generated continuation; for classes, ``class``, its ``probability``
             (softmax, 0 to 1) and the ``expected`` one.
         """
         ...
 
 
 class TextQuestions:
-    """Text that is written on: what is predicted last is appended, and the first character falls out of the window.
+    """Text that is continued: each prediction is appended, and the first character leaves the window.
 
     Args:
-        vocabulary: a character's number is its place here.
+        vocabulary: a character's number is its index.
         prompts: (batch, sequence), int64, on the CPU.
     """
 
@@ -126,7 +127,7 @@ class TextQuestions:
 
 
 class ClassQuestions:
-    """Batch after batch of the set, or the first again and again where it stays on the device."""
+    """Batch after batch of the set, or always the first one if it stays on the device."""
 
     def __init__(self, source: Batches, batches: int) -> None:
         self._source = source
@@ -146,14 +147,14 @@ class ClassQuestions:
             self.inputs, self._labels = self._source.batch(self._number % self._batches)
 
     def predictions(self, logits: torch.Tensor) -> list[dict[str, Any]]:
-        # The first rows of what is contiguous are copied as they lie: a GPU makes no copy of its own for that.
+        # The first rows of a contiguous tensor are copied directly, without a temporary on the GPU.
         probabilities, found = logits[:SHOWN].cpu().float().softmax(-1).max(-1)
         rows = zip(found.tolist(), probabilities.tolist(), self._answered_labels[:SHOWN].tolist(), strict=True)
         return [{"class": number, "probability": probability, "expected": label} for number, probability, label in rows]
 
 
 def text_batch(text: torch.Tensor, batch: int, sequence: int, seed: int, index: int) -> Batch:
-    """Windows of ``text`` at random places, and the same one character further: both (batch, sequence), int64."""
+    """Random windows of ``text``, and the same shifted by one character: both (batch, sequence), int64."""
     generator = torch.Generator().manual_seed(seed * 1_000_003 + index)
     starts = torch.randint(len(text) - sequence, (batch,), generator=generator)
     characters = text[starts[:, None] + torch.arange(sequence + 1)]
@@ -170,7 +171,7 @@ class TextBatches:
         vocabulary = found.vocabulary
         number = torch.zeros(256, dtype=torch.int64)
         number[torch.tensor(list(vocabulary))] = torch.arange(len(vocabulary))
-        # A batch is made of its characters' places and values, and of inputs and targets copied out of these.
+        # A batch consists of its characters' positions and values, and of inputs and targets copied from these.
         context.about_to_allocate(4 * 8 * spec.batch * (spec.sequence + 1), "cpu")
         self._text = number[torch.frombuffer(bytearray(found.data), dtype=torch.uint8).to(torch.int64)]
         self._spec = spec
@@ -253,19 +254,19 @@ class ClassBatches:
 
 
 def batches_per_epoch(spec: TrainingSpec) -> int:
-    """Batches of the training set: the steps shared out over the epochs, rounded up."""
+    """Batches in the training set: the steps divided by the epochs, rounded up."""
     return spec.batches_per_epoch
 
 
 def epoch_order(spec: TrainingSpec, epoch: int) -> list[int]:
-    """The batches of epoch ``epoch`` (from 1) in its own random order."""
+    """The batches of ``epoch`` (from 1) in the epoch's own random order."""
     generator = torch.Generator().manual_seed(spec.seed * 1_000_003 + epoch)
     order: list[int] = torch.randperm(batches_per_epoch(spec), generator=generator).tolist()
     return order
 
 
 def micro_batches(batch: Batch, rows: int) -> Iterator[Batch]:
-    """Parts of ``rows`` sequences or samples of a step's batch; one that is no larger is left as it is."""
+    """Parts of a step's batch with ``rows`` sequences or samples each; a batch of at most that size stays whole."""
     inputs, targets = batch
     if len(inputs) <= rows:
         return iter((batch,))
@@ -275,7 +276,7 @@ def micro_batches(batch: Batch, rows: int) -> Iterator[Batch]:
 def placed(
     stage: str, tensors: tuple[torch.Tensor, ...], device: torch.device, context: Context
 ) -> tuple[torch.Tensor, ...]:
-    """``tensors``, which lie together, on ``device``; a stage, and where they are copied a transfer."""
+    """Copy ``tensors``, which are together, to ``device``: a stage, and a transfer if they are copied."""
     source = tensors[0].device
     copied = not same_device(source, device)
     with context.stage(
@@ -289,7 +290,7 @@ def placed(
 
 
 def same_device(one: torch.device, other: torch.device) -> bool:
-    """Whether both mean the same device; no index means the first."""
+    """Whether both are the same device; without an index it is the first one."""
     return one.type == other.type and (one.index or 0) == (other.index or 0)
 
 

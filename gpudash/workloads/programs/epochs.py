@@ -1,4 +1,4 @@
-"""The table of epochs: means, time and one observation in words each."""
+"""The table of epochs: means, time and one observation each."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ from gpudash.telemetry.records import EpochFinished
 from gpudash.units import format_duration
 
 COLUMNS = ("epoch", "device", "loss", "accuracy", "seconds", "observation")
-"""What the table tells of each."""
+"""The columns of the table."""
 
 NOTICEABLE = 0.2
-"""Relative change of an epoch's time that is worth a word."""
+"""Relative change of an epoch's time that is worth an observation."""
 
 SETTLED = 0.01
-"""Relative change of the loss below which it is said to have stayed."""
+"""Relative change below which the loss counts as unchanged."""
 
 
 class Reporter(Protocol):
-    """Observer of the end of an epoch. `Context` is one."""
+    """Receives the end of an epoch. `Context` is one."""
 
     def epoch(
         self, epoch: int, *, loss: float, accuracy: float, seconds: float, device: str, observation: str
     ) -> EpochFinished:
-        """Take in an epoch: means of loss (nats) and accuracy over its steps, of finite losses only."""
+        """Handle the end of an epoch: means of loss (nats) and accuracy over its steps, of finite losses only."""
         ...
 
 
 class Epochs:
-    """Gathers the epochs of a run and tells each when it is over."""
+    """Collects the epochs of a run and reports each when it ends."""
 
     def __init__(self, context: Reporter) -> None:
         self._context = context
         self._done: list[EpochFinished] = []
 
     def begin(self, epoch: int, device: str) -> None:
-        """Begin an epoch."""
+        """Start an epoch."""
         self._epoch, self._device = epoch, device
         self._losses: list[float] = []
         self._accuracies: list[float] = []
         self._began_s = time.perf_counter()
 
     def add(self, loss: float, accuracy: float) -> None:
-        """Take in a step."""
+        """Add a step."""
         self._losses.append(loss)
         self._accuracies.append(accuracy)
 
     def end(self) -> list[dict[str, Any]]:
-        """End the epoch, tell it, and return all there have been."""
+        """End the epoch, report it, and return all epochs so far."""
         seconds = time.perf_counter() - self._began_s
         finite = [loss for loss in self._losses if math.isfinite(loss)]
         if finite:
@@ -68,7 +68,7 @@ class Epochs:
 
 
 def observation(before: EpochFinished | None, device: str, loss: float, seconds: float, lost: int) -> str:
-    """What is worth saying of an epoch: the gravest of what differs from the one before."""
+    """An observation on an epoch: the most important difference from the one before."""
     if lost:
         return f"{lost} steps had no finite loss"
     if before is None:

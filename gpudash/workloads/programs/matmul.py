@@ -1,4 +1,4 @@
-"""Square matrix products, and how many operations a second they reach."""
+"""Square matrix products, and the operations per second they reach."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpudash.workloads.running.timing import median_and_iqr
 
 
 def run(spec: MatmulSpec, context: Context) -> Mapping[str, Any]:
-    """``spec.repeat`` products of two random matrices, each timed.
+    """Compute ``spec.repeat`` products of two random matrices, each timed.
 
     Returns:
         ``flops_per_second`` (2 n³ over the median time), ``seconds_median``, ``seconds_iqr``, ``threads``, ``size``,
@@ -62,7 +62,7 @@ def _matrices(spec: MatmulSpec, context: Context) -> tuple[torch.Tensor, torch.T
 def _multiply(
     spec: MatmulSpec, left: torch.Tensor, right: torch.Tensor, product: torch.Tensor, context: Context
 ) -> None:
-    """``product = left @ right``, on a CPU in panels of rows, between which Stop is looked for."""
+    """``product = left @ right``, on a CPU in panels of rows, with a check for Stop in between."""
     rows = spec.panel_rows(context.device.type)
     for first in range(0, spec.size, rows):
         context.check_cancelled()

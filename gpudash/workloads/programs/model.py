@@ -1,4 +1,4 @@
-"""Steps of a model of the user's, built from its config with random weights."""
+"""Runs steps of a user's model, built from its config with random weights."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from gpudash.workloads.running.run_errors import WorkloadError
 
 
 def run(spec: ModelSpec, context: Context) -> Mapping[str, Any]:
-    """``spec.steps`` steps on ``context.device``.
+    """Run ``spec.steps`` steps on ``context.device``.
 
     Returns:
-        ``architecture``, ``parameters``, ``weight_bytes``, ``dtype`` and ``sequence`` (``None`` where it has none).
+        ``architecture``, ``parameters``, ``weight_bytes``, ``dtype`` and ``sequence`` (``None`` if it has none).
 
     Raises:
-        WorkloadError: one sentence, when the model cannot be built.
+        WorkloadError: in one sentence, if the model cannot be built.
     """
     if spec.threads:
         context.use_threads(spec.threads)

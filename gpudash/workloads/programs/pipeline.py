@@ -1,6 +1,6 @@
-"""Create a tensor on the CPU, move it to the device, operate on it, bring it back.
+"""Creates a tensor on the CPU, moves it to the device, operates on it, and copies it back.
 
-And common mistakes with devices, made for real: torch's own words, an explanation and the fix.
+Also makes common mistakes with devices, to show torch's error messages with an explanation and the fix.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.stages import Stage
 
 WHOLE = 1000
-"""Elements up to which the result is reported whole; of a larger one, the first `FIRST`."""
+"""Results of up to this many elements are reported whole; of larger ones, the first `FIRST`."""
 
 FIRST = 9
 
 CHUNK = 2**22
-"""Elements filled or checked in one operation, so that Stop waits a few milliseconds."""
+"""Elements that are filled or checked in one operation, so that Stop waits only a few milliseconds."""
 
 CHECK_FLOPS = 2e9
-"""Floating-point operations spent on checking a matrix product; of a larger one, the first rows are checked."""
+"""The most floating-point operations for checking a matrix product; of larger ones the first rows are checked."""
 
 SAME_DEVICE = "same device: torch returned the same tensor, 0 bytes copied"
 
@@ -41,22 +41,22 @@ class _Outcome:
 
 
 def run(spec: PipelineSpec, context: Context) -> Mapping[str, Any]:
-    """The pipeline, `spec.repeat` times; the last result is checked.
+    """Run the pipeline `spec.repeat` times, and check the last result.
 
     Returns:
-        ``values`` and ``expected`` (whole up to `WHOLE` elements, else the first `FIRST`), ``equal`` over all
-        ``checked`` elements, ``original_unchanged``, ``same_object`` (moving gave the same Python object), and
-        ``pitfall`` where one was asked for.
+        ``values`` and ``expected`` (whole up to `WHOLE` elements, otherwise the first `FIRST`), ``equal`` over all
+        ``checked`` elements, ``original_unchanged``, ``same_object`` (moving returned the same Python object), and
+        ``pitfall`` if one was requested.
 
     Raises:
         GuardRefused, Cancelled: between operations.
     """
-    # Not timed: the first operation makes CUDA's context.
+    # Not timed: the first operation creates CUDA's context.
     _warm_up(spec, context)
     context.begin_steps()
     outcome: _Outcome | None = None
     for repetition in range(1, spec.repeat + 1):
-        outcome = None  # the previous tensors go before the next ones come
+        outcome = None  # free the previous tensors before the next ones are created
         context.check_cancelled()
         outcome = _once(spec, context)
         context.progress(repetition, spec.repeat)
@@ -69,7 +69,7 @@ def run(spec: PipelineSpec, context: Context) -> Mapping[str, Any]:
 
 
 def _warm_up(spec: PipelineSpec, context: Context) -> None:
-    """Let torch set up what it sets up once, a CUDA context above all, so that no stage is blamed for it."""
+    """Let torch do its one-time setup, above all the CUDA context, so that it does not count for any stage."""
     single = spec.model_copy(update={"rows": 1, "columns": 1, "size": None})
     operated(spec, filled(single, torch.device("cpu"), context).to(context.device)).cpu()
     filled(single, context.device, context)
@@ -93,7 +93,7 @@ def _once(spec: PipelineSpec, context: Context) -> _Outcome:
     moved = _move(spec, context, original)
     same_object = moved is original
     if spec.move == "direct":
-        # What was moved before goes first, so that both are not there at once.
+        # The previous copy is freed first, so that both never exist at once.
         del moved
         moved = _create_directly(spec, context)
     operated = _operate(spec, context, moved)
@@ -102,7 +102,7 @@ def _once(spec: PipelineSpec, context: Context) -> _Outcome:
 
 
 def filled(spec: PipelineSpec, device: torch.device, context: Context) -> torch.Tensor:
-    """A new tensor on ``device`` of ``spec``'s shape and type, holding what ``spec.fill`` says."""
+    """A new tensor on ``device`` with the shape and dtype of ``spec``, filled according to ``spec.fill``."""
     rows, columns = spec.shape
     dtype = getattr(torch, spec.dtype)
     if spec.fill == "ones":
@@ -111,17 +111,17 @@ def filled(spec: PipelineSpec, device: torch.device, context: Context) -> torch.
     flat = tensor.view(-1)
     if spec.fill == "count":
         limit = COUNT_LIMIT[spec.dtype]
-        # Small enough for one operation that counts from 1 without a remainder.
+        # Small enough for a single operation that counts from 1 without a remainder.
         if flat.numel() <= min(limit, CHUNK):
             torch.arange(1, flat.numel() + 1, out=flat)
             return tensor
         for first in range(0, flat.numel(), CHUNK):
             context.check_cancelled()
             part = flat[first : first + CHUNK]
-            # By remainder, so that types with few digits count without rounding.
+            # By remainder, so that dtypes with few digits count without rounding.
             part.copy_((torch.arange(first, first + part.numel(), device=device) % limit) + 1)
         return tensor
-    # A simulated GPU has no generator of its own: its numbers are the CPU's.
+    # A simulated GPU has no generator of its own: its numbers come from the CPU's.
     generator = torch.Generator("cpu" if device.type in ("sim", "meta") else device).manual_seed(spec.seed)
     for first in range(0, flat.numel(), CHUNK):
         context.check_cancelled()
@@ -141,7 +141,7 @@ def _move(spec: PipelineSpec, context: Context, original: torch.Tensor) -> torch
         else:
             wide = DTYPE_BYTES[spec.dtype]
         context.about_to_allocate(original.numel() * wide)
-    # Made before the stage: what is timed is the move alone.
+    # Created before the stage, so that only the move is timed.
     other = torch.empty(0, dtype=original.dtype, device=device)
     moves: dict[str, Callable[[], torch.Tensor]] = {
         "to": lambda: original.to(device),
@@ -165,7 +165,7 @@ def _move(spec: PipelineSpec, context: Context, original: torch.Tensor) -> torch
 
 
 def _by_kind(tensor: torch.Tensor, kind: str) -> Callable[..., torch.Tensor]:
-    """``tensor.cuda``, or what it is called on another kind of device."""
+    """``tensor.cuda``, or its equivalent for another device type."""
     method: Callable[..., torch.Tensor] = getattr(tensor, kind)
     return method
 
@@ -189,7 +189,7 @@ def _create_directly(spec: PipelineSpec, context: Context) -> torch.Tensor:
         direct = filled(spec, context.device, context)
     stage.describe(direct)
     stage.report(same_object=False, remark=f"a new tensor in the memory of {device}: nothing to move")
-    # Once: later repetitions have the allocator's cache.
+    # Once: later repetitions use the allocator's cache.
     if context.steps_done == 0:
         directly = context.stage_seconds("create on device")
         indirectly = context.stage_seconds("create") + context.stage_seconds("move")
@@ -221,7 +221,7 @@ def _operate(spec: PipelineSpec, context: Context, tensor: torch.Tensor) -> torc
 
 
 def operated(spec: PipelineSpec, tensor: torch.Tensor) -> torch.Tensor:
-    """What ``spec.operation`` makes of ``tensor``; a whole-number scalar keeps integer types."""
+    """The result of ``spec.operation`` on ``tensor``; an integer scalar keeps integer dtypes."""
     if tensor.dtype.is_floating_point:
         scalar = spec.scalar
     else:
@@ -266,7 +266,7 @@ def _check(spec: PipelineSpec, context: Context, outcome: _Outcome) -> dict[str,
 
 
 def _compare(spec: PipelineSpec, context: Context, outcome: _Outcome) -> tuple[list[Any], bool, int]:
-    """The first expected values, whether the result equals what float64 gives, and over how many elements."""
+    """The first expected values, whether the result equals the float64 one, and over how many elements."""
     original, returned = outcome.original, outcome.returned
     rows, columns = spec.shape
     if original.dtype.is_floating_point:
@@ -283,7 +283,7 @@ def _compare(spec: PipelineSpec, context: Context, outcome: _Outcome) -> tuple[l
         limit = max(1, min(rows, int(CHECK_FLOPS / (2 * rows * columns))))
     # In parts: a float64 copy of the whole would take up to eight times as much as the tensor.
     step = max(1, CHUNK // max(columns, returned.shape[1]))
-    # Announced, as it is the one large thing that checking takes.
+    # Announced, because it is the only large allocation of the check.
     context.about_to_allocate(original.numel() * 8 if spec.operation == "matmul" else 0, "cpu")
     transposed = None
     if spec.operation == "matmul" and limit:
@@ -301,7 +301,7 @@ def _compare(spec: PipelineSpec, context: Context, outcome: _Outcome) -> tuple[l
             expected = expected.to(returned.dtype)
             if first == 0:
                 heads.append(expected)
-            # Sums of a product are in any order; all else is exact.
+            # Sums in a product may be in any order; everything else is exact.
             close = _close(returned[first : first + len(part)], expected, exact=transposed is None)
             equal[number] = equal[number] and close
     shown = heads[equal.index(True) if any(equal) else 0]
@@ -310,9 +310,9 @@ def _compare(spec: PipelineSpec, context: Context, outcome: _Outcome) -> tuple[l
 
 
 def _as_operands(scalar: float, dtype: torch.dtype) -> list[float]:
-    """The scalar as torch may use it: types narrower than float64 are computed with in float32.
+    """The scalar as torch may use it: computations with types narrower than float64 use float32.
 
-    Adding in half precision, the CPU rounds the scalar to the type of the tensor first where a GPU does not.
+    In half-precision additions the CPU first rounds the scalar to the tensor's dtype, but a GPU does not.
     """
     if dtype == torch.float64 or not dtype.is_floating_point:
         return [scalar]
@@ -320,7 +320,7 @@ def _as_operands(scalar: float, dtype: torch.dtype) -> list[float]:
 
 
 def _close(found: torch.Tensor, expected: torch.Tensor, *, exact: bool) -> bool:
-    """Equal, or for a product's sums within the rounding of its type: 16 units in the last place."""
+    """Whether they are equal, or for a product's sums within the rounding of the dtype: 16 units in the last place."""
     if exact or not found.dtype.is_floating_point:
         return torch.equal(found, expected)
     tolerance = 16 * torch.finfo(found.dtype).eps
@@ -328,20 +328,20 @@ def _close(found: torch.Tensor, expected: torch.Tensor, *, exact: bool) -> bool:
 
 
 def _unchanged(spec: PipelineSpec, context: Context, original: torch.Tensor) -> bool:
-    """Whether the original still holds what it was filled with, judged by filling another."""
+    """Whether the original still holds its initial values, compared with another tensor filled the same way."""
     context.about_to_allocate(spec.bytes, "cpu")
     return torch.equal(original, filled(spec, torch.device("cpu"), context))
 
 
 @dataclass(frozen=True)
 class Pitfall:
-    """What came of a mistake.
+    """The result of a mistake.
 
     Attributes:
-        message: torch's own words; ``None`` where torch says nothing, which is what makes the mistake hard to find.
-        explanation: why, in one sentence.
+        message: torch's own error message; ``None`` if there is none, which makes the mistake hard to find.
+        explanation: the reason, in one sentence.
         remedy: what to write instead.
-        facts: what could be observed.
+        facts: observed values.
     """
 
     message: str | None
@@ -351,7 +351,7 @@ class Pitfall:
 
 
 def show(name: str, context: Context) -> dict[str, Any]:
-    """Make the mistake called ``name`` on the run's device and tell it as a note of topic "pitfall"."""
+    """Make the mistake ``name`` on the run's device and report it as a note of topic "pitfall"."""
     with context.stage(f"pitfall: {name.replace('_', ' ')}", device=str(context.device)) as stage:
         pitfall = PITFALLS[name](context.device)
     details = {"pitfall": name, **asdict(pitfall)}
@@ -364,7 +364,7 @@ def show(name: str, context: Context) -> dict[str, Any]:
 
 
 def unassigned(device: torch.device) -> Pitfall:
-    """``x.to(device)`` without keeping what it returns."""
+    """``x.to(device)`` without using its result."""
     tensor = torch.ones(3)
     tensor.to(device)
     text = _error_message(lambda: tensor + torch.ones(3, device=device))
@@ -388,12 +388,12 @@ def mixed_devices(device: torch.device) -> Pitfall:
 
 
 def leaf(device: torch.device) -> Pitfall:
-    """A ``requires_grad`` leaf is moved, and the copy is taken for the leaf."""
+    """A leaf that requires grad is moved, and the copy is mistaken for the leaf."""
     return copied_leaf(lambda original: original.to(device))
 
 
 def copied_leaf(copy: Callable[[torch.Tensor], torch.Tensor]) -> Pitfall:
-    """What becomes of the gradient when ``copy`` of a leaf is computed with."""
+    """What happens to the gradient when computing with a ``copy`` of a leaf."""
     original = torch.ones(3, requires_grad=True)
     moved = copy(original)
     moved.sum().backward()  # type: ignore[no-untyped-call]
@@ -418,7 +418,7 @@ def copied_leaf(copy: Callable[[torch.Tensor], torch.Tensor]) -> Pitfall:
 
 
 def numpy(device: torch.device) -> Pitfall:
-    """``.numpy()`` on a tensor of a device."""
+    """``.numpy()`` on a tensor that is on a device."""
     tensor = torch.ones(3, device=device)
     return Pitfall(
         _error_message(tensor.numpy),
@@ -429,7 +429,7 @@ def numpy(device: torch.device) -> Pitfall:
 
 
 def current_device(device: torch.device) -> Pitfall:
-    """``.cuda()`` (on a simulated GPU ``.sim()``) without an index, while another device than the chosen is current."""
+    """``.cuda()`` (on a simulated GPU ``.sim()``) without an index, while another device is current."""
     kind = device.type
     module: Any = getattr(torch, kind)
     others = [index for index in range(module.device_count()) if index != device.index]
@@ -437,7 +437,7 @@ def current_device(device: torch.device) -> Pitfall:
         current = others[0]
     else:
         current = device.index
-    # Made current for the block only: other operations of the run are not meant.
+    # Made current for the block only: other operations of the run are not affected.
     with module.device(current):
         landed = getattr(torch.ones(3), kind)().device
     if others:
@@ -466,7 +466,7 @@ PITFALLS: dict[str, Callable[[torch.device], Pitfall]] = {
 
 
 def _error_message(mistake: Callable[[], Any]) -> str | None:
-    """What torch says to ``mistake``; ``None`` when it lets it pass."""
+    """torch's error message for ``mistake``; ``None`` if there is no error."""
     try:
         mistake()
     except (RuntimeError, TypeError, NotImplementedError, AssertionError) as error:

@@ -1,7 +1,7 @@
-"""Filling memory by a pattern, so that warnings, the guard and an out-of-memory can be seen.
+"""Fills memory in a pattern, to demonstrate warnings, the guard and out-of-memory.
 
-The patterns: steady steps; a training that keeps each step's loss, and with it the step's whole graph; teeth; holes
-that no request fits; one spike.
+The patterns: steady steps; a training that keeps each step's loss, and with it the step's whole graph; a sawtooth;
+holes that no request fits; a single spike.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from gpudash.workloads.running.run_errors import WorkloadError
 
 
 def leak(spec: PressureSpec, context: Context, cap: int | None) -> None:
-    """Train a small model whose steps lose about `step` bytes each, until they add up to ``cap``."""
+    """Train a small model whose steps leak about `step` bytes each, until they add up to ``cap``."""
     batch = max(1, min(spec.step, cap or spec.step) // SAMPLE_BYTES)
     lost = batch * SAMPLE_BYTES
     pace = Pace(spec, context, max(1, cap // lost) if cap is not None else None)
@@ -61,7 +61,7 @@ def leak(spec: PressureSpec, context: Context, cap: int | None) -> None:
 
 
 def small_model() -> nn.Module:
-    """Tells `CLASSES` classes of `FEATURES` features apart."""
+    """A model that separates `CLASSES` classes by `FEATURES` features."""
     layers: list[nn.Module] = [nn.Linear(FEATURES, WIDTH), nn.GELU()]
     for _ in range(DEPTH - 1):
         layers += [nn.Linear(WIDTH, WIDTH), nn.GELU()]
@@ -75,7 +75,7 @@ def train_step(
     targets: torch.Tensor,
     losses: list[torch.Tensor],
 ) -> None:
-    """One step of training, with a mistake: the list keeps the loss and its graph; ``loss.item()`` would not."""
+    """One training step with a mistake: the list keeps the loss and its graph, which ``loss.item()`` would not."""
     losses.append(functional.cross_entropy(model(inputs), targets))
     torch.autograd.backward(losses[-1], retain_graph=True)
     optimizer.step()
@@ -83,7 +83,7 @@ def train_step(
 
 
 def _batch(samples: int, seed: int, context: Context) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same samples for every step, on the run's device."""
+    """The samples, the same for every step, on the run's device."""
     size = samples * BATCH_BYTES
     context.about_to_allocate(size, "cpu")
     if context.device.type != "cpu":
@@ -93,7 +93,7 @@ def _batch(samples: int, seed: int, context: Context) -> tuple[torch.Tensor, tor
 
 
 def ramp(spec: PressureSpec, context: Context, cap: int | None) -> None:
-    """Allocations of `step` bytes that are kept."""
+    """Allocate blocks of `step` bytes and keep them."""
     pace = Pace(spec, context, len(steps_to(cap, spec.step)) if cap is not None else None)
     held: list[torch.Tensor] = []
     level = 0
@@ -107,7 +107,7 @@ def ramp(spec: PressureSpec, context: Context, cap: int | None) -> None:
 
 
 def sawtooth(spec: PressureSpec, context: Context, cap: int | None) -> None:
-    """Ramps that fall back to nothing, tooth by tooth. What torch keeps of a GPU's memory stays with it until the end.
+    """Ramps that fall back to nothing, tooth by tooth. GPU memory that torch caches stays reserved until the end.
 
     Without a cap each tooth is twice as high as the one before.
     """
@@ -128,11 +128,11 @@ def sawtooth(spec: PressureSpec, context: Context, cap: int | None) -> None:
 
 
 def fragmentation(spec: PressureSpec, context: Context, cap: int | None) -> None:
-    """Buffers that are freed but for a small part each, as when batches grow longer and a little of each is kept.
+    """Buffers that are freed except for a small part, as when batches grow longer and a little of each is kept.
 
-    Torch's CUDA allocator takes a fresh segment from the driver for each buffer, since it is longer than any hole,
-    and cannot give the segment back, since a part of it is in use. So nearly all memory lies idle in holes, and a
-    request that is larger than any of them fails.
+    torch's CUDA allocator requests a new segment from the driver for each buffer, because it is larger than any hole,
+    and cannot release the segment, because a part of it is in use. So nearly all memory is idle in holes, and a
+    request larger than any of them fails.
     """
     pace = Pace(spec, context, len(list(growing(spec.step, cap))) if cap is not None else None)
     kept: list[torch.Tensor] = []
@@ -147,10 +147,10 @@ def fragmentation(spec: PressureSpec, context: Context, cap: int | None) -> None
 
 
 def _keep_a_part(size: int, part: int, context: Context) -> torch.Tensor:
-    """Use a buffer of ``size`` bytes, then keep ``part`` bytes at the end of where it was."""
+    """Use a buffer of ``size`` bytes, then keep ``part`` bytes at its end."""
     buffer = filled(size, context)
     del buffer
-    # The segment is idle now, and the only idle memory that has room for the rest; what stays behind it is taken next.
+    # The segment is now idle, and the only idle memory with room for the rest; what is left after that is used next.
     rest = torch.empty(size - part, dtype=torch.uint8, device=context.device)
     kept = filled(part, context)
     del rest
@@ -158,9 +158,9 @@ def _keep_a_part(size: int, part: int, context: Context) -> torch.Tensor:
 
 
 def spike(spec: PressureSpec, context: Context, cap: int | None) -> None:
-    """A flat level of `step` bytes, and one short allocation up to the cap.
+    """A flat level of `step` bytes, with one short allocation up to the limit.
 
-    Without a cap there is spike after spike, each twice as large as the one before.
+    Without a limit there is spike after spike, each twice as large as the one before.
     """
     if cap is None:
         flat = spec.step
@@ -183,7 +183,7 @@ def spike(spec: PressureSpec, context: Context, cap: int | None) -> None:
 
 
 def steps_to(cap: int, step: int) -> list[int]:
-    """Sizes of the allocations that add up to ``cap``: all of ``step`` bytes but the last."""
+    """Sizes of the allocations that add up to ``cap``: all of ``step`` bytes except the last."""
     whole, rest = divmod(cap, step)
     return [step] * whole + ([rest] if rest else [])
 
@@ -193,7 +193,7 @@ def _doubling(first: int) -> Iterator[int]:
 
 
 ABOVE_WARNING = 0.05
-"""How far above the warning level the default cap lies, as a share of capacity."""
+"""How far above the warning level the default limit is, as a fraction of capacity."""
 
 PATTERNS: Mapping[str, Callable[[PressureSpec, Context, int | None], None]] = {
     "ramp": ramp,
@@ -202,20 +202,20 @@ PATTERNS: Mapping[str, Callable[[PressureSpec, Context, int | None], None]] = {
     "fragmentation": fragmentation,
     "spike": spike,
 }
-"""`PressureSpec.pattern` → what fills memory up to a number of bytes; ``None``: until there is no more."""
+"""`PressureSpec.pattern` → function that fills memory up to a number of bytes; ``None``: until it runs out."""
 
 
 def run(spec: PressureSpec, context: Context) -> Mapping[str, Any]:
-    """Fill memory by the spec's pattern, hold it, and give everything back.
+    """Fill memory in the spec's pattern, hold it, and free everything.
 
     Returns:
         ``cap_bytes`` (``None``: until memory runs out), ``allocated_bytes`` (the most held at once), ``allocations``
         and ``held_seconds``.
 
     Raises:
-        WorkloadError: when there is no cap and no reading to take one from.
-        GuardRefused: when an allocation would cross the guard's level.
-        torch.OutOfMemoryError: when memory runs out, which is what ``until: oom`` is for.
+        WorkloadError: there is no limit and no reading to derive one from.
+        GuardRefused: an allocation would cross the guard's level.
+        torch.OutOfMemoryError: memory runs out, which is the purpose of ``until: oom``.
     """
     if spec.until == "oom":
         cap = None
@@ -243,7 +243,7 @@ def run(spec: PressureSpec, context: Context) -> Mapping[str, Any]:
 
 
 def default_cap(level: MemoryLevel, warn_ratio: float) -> int:
-    """Bytes from the present use to 5 % of capacity above the warning level, at most 80 % of what is free."""
+    """Bytes from the current use to 5 % of capacity above the warning level, at most 80 % of free memory."""
     target = min(1.0, warn_ratio + ABOVE_WARNING) * level.total_bytes
     return max(0, min(int(target) - level.used_bytes, int(OF_FREE * level.free_bytes)))
 
@@ -265,7 +265,7 @@ def _default_cap(spec: PressureSpec, context: Context) -> int:
 
 
 def _opened(context: Context) -> MemoryLevel | None:
-    """How full the device is with this process's context on it, which an earlier reading may be without."""
+    """The device's memory use with this process's context, which an earlier reading may lack."""
     level, module = context.memory(), getattr(torch, context.device.type, None)
     if level is None or module is None or not hasattr(module, "mem_get_info"):
         return level

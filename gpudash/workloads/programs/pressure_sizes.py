@@ -1,4 +1,4 @@
-"""How much a memory pressure takes, keeps and loses: sizes alone, without torch."""
+"""How much a memory pressure allocates, keeps and leaks: sizes only, without torch."""
 
 from __future__ import annotations
 
@@ -10,54 +10,54 @@ from gpudash.specs.training import CLASSES, FEATURES
 from gpudash.units import MIB
 
 OF_FREE = 0.80
-"""Share of the memory free at the start that the default cap never exceeds."""
+"""Fraction of the memory free at the start that the default limit never exceeds."""
 
 TEETH = 5
-"""Times a sawtooth goes up to its cap."""
+"""How often a sawtooth rises to its limit."""
 
 FIRST_TOOTH = 8
-"""Steps of the first tooth where there is no cap; each further one has twice as many."""
+"""Steps in the first tooth if there is no limit; each further tooth has twice as many."""
 
 KEPT = 16
-"""Of each buffer that fragments memory, one part in so many is kept."""
+"""To fragment memory, one part in so many is kept of each buffer."""
 
 OWN_SEGMENT = 10 * 2**20
-"""Bytes from which torch's CUDA allocator takes a segment of its own for a request (`kMinLargeAlloc` in its source);
-a smaller buffer would leave room in its segment, and what is kept would fill holes instead of making them."""
+"""Bytes from which torch's CUDA allocator uses a separate segment for a request (`kMinLargeAlloc` in its source). A
+smaller buffer would leave room in its segment, and what is kept would fill holes instead of making them."""
 
 SMALL = 2**20
-"""Requests up to this many bytes are placed apart from larger ones by torch's CUDA allocator (`kSmallSize`): what is
-kept of a larger buffer has to be larger too."""
+"""Requests up to this many bytes are placed separately from larger ones by torch's CUDA allocator (`kSmallSize`), so
+what is kept of a larger buffer must be larger too."""
 
 LONGER = 512
-"""Bytes by which a buffer is longer than the one before: what torch's CUDA allocator rounds requests to
-(`kMinBlockSize`), so that no hole an earlier buffer has left fits."""
+"""By how many bytes a buffer exceeds the one before: the size torch's CUDA allocator rounds requests to
+(`kMinBlockSize`), so that it fits no hole of an earlier buffer."""
 
 WIDTH = 32
 """Width of the hidden layers: narrow, so that a step computes little for the memory it keeps."""
 
 DEPTH = 2
-"""Hidden layers: few, so that what a step of the default size keeps comes in blocks of more than 10 MiB, for which
-torch's CUDA allocator takes segments of their own; smaller ones would leave part of theirs idle."""
+"""Hidden layers: few, so that a step of the default size keeps blocks of more than 10 MiB, for which torch's CUDA
+allocator uses separate segments; smaller blocks would leave part of theirs idle."""
 
 LEARNING_RATE = 0.01
 
 BATCH_BYTES = 4 * FEATURES + 8
-"""Of a sample and its class, as they are given to the model."""
+"""Bytes of a sample and its class, the model's input."""
 
 RESERVE = 2 * 20 * MIB
-"""For the model, its gradients, the optimizer and the libraries' workspaces, which share segments of 2 and 20 MiB."""
+"""Bytes for the model, its gradients, the optimizer and workspaces, which share segments of 2 and 20 MiB."""
 
 SAMPLE_BYTES = 4 * (2 * DEPTH * WIDTH + CLASSES)
-"""What the graph keeps of a sample, in float32: each hidden layer before and after GELU, and the log-softmax of the
-outputs."""
+"""Bytes that the graph keeps of a sample, in float32: each hidden layer before and after GELU, and the log-softmax of
+the outputs."""
 
 
 def leak_within(most: int, step: int) -> int:
-    """Bytes that may be lost by steps of ``step`` bytes so that the run takes no more than ``most`` in all.
+    """Bytes that steps of ``step`` bytes may leak so that the run takes at most ``most`` in total.
 
-    Beside what is lost it takes the batch, what a step needs for a moment, which is less than two steps lose, and what
-    torch's allocator rounds each lost block up by.
+    Besides the leak it takes the batch, a step's temporary memory, which is less than two steps leak, and the rounding
+    of each leaked block in torch's allocator.
     """
     batch = max(1, step // SAMPLE_BYTES)
     layer = batch * WIDTH * 4
@@ -70,14 +70,14 @@ def leak_within(most: int, step: int) -> int:
 
 
 def kept_bytes(buffer_bytes: int) -> int:
-    """Bytes kept of a buffer when memory is fragmented; all of one that is hardly larger than `SMALL`."""
+    """Bytes kept of a buffer when fragmenting memory; the whole of one that is hardly larger than `SMALL`."""
     return min(buffer_bytes, max(buffer_bytes // KEPT, SMALL + LONGER if buffer_bytes > SMALL else 1))
 
 
 def growing(first: int, cap: int | None) -> Iterator[int]:
-    """Sizes that grow by `LONGER` from ``first`` or `OWN_SEGMENT`, as many as together stay within ``cap`` bytes.
+    """Sizes that grow by `LONGER` from ``first`` or `OWN_SEGMENT`, as many as fit together within ``cap`` bytes.
 
-    A cap that is smaller than the first of them is taken whole.
+    A limit smaller than the first size is used whole.
     """
     size = max(first, OWN_SEGMENT)
     if cap is not None:

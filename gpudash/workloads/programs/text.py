@@ -16,24 +16,24 @@ from gpudash.system.files import resource
 from gpudash.system.foreign_files import LARGEST_SOURCE, read_regular
 
 LIMIT = 2**20
-"""Bytes of text used: enough for hundreds of steps, read in a few milliseconds."""
+"""Bytes of text to use: enough for hundreds of steps, read in a few milliseconds."""
 
 SMALLEST = 2**16
-"""Bytes below which a library's sources are taken to be missing, and the shipped text is used."""
+"""Below this many bytes a library's sources count as missing, and the shipped text is used."""
 
 LEFT_OUT = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"})
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """A text and what is known about it.
+    """A text and facts about it.
 
     Attributes:
-        source: where it comes from, in words.
+        source: where it comes from, for people.
         sha256: of `data`, in hexadecimal.
-        unigram_entropy: of its bytes, in nats: the loss of the best guess that looks at no context
-            (Shannon 1948, H = −Σ p ln p).
-        most_frequent_share: share of the most frequent byte: the accuracy of always guessing it.
+        unigram_entropy: of its bytes, in nats: the loss of the best guess without context (Shannon 1948, H = −Σ p ln
+            p).
+        most_frequent_share: fraction of the most frequent byte: the accuracy of always guessing it.
     """
 
     data: bytes
@@ -44,17 +44,17 @@ class Corpus:
 
     @functools.cached_property
     def vocabulary(self) -> bytes:
-        """The bytes that occur, ascending; a character's number is its place here."""
+        """The bytes that occur, ascending; a character's number is its index."""
         return bytes(sorted(set(self.data)))
 
 
 def corpus(library: Path | None = None) -> Corpus:
     """The first `LIMIT` bytes of the sorted ``*.py`` of the standard library, or of the shipped text.
 
-    The text last used is kept: a process that predicts runs asks for it again and again.
+    The last text is cached, because a process for predictions requests it repeatedly.
 
     Args:
-        library: folder to read instead of this Python's own.
+        library: folder to read instead of this Python's own library.
     """
     return _read(library or Path(sysconfig.get_path("stdlib")))
 

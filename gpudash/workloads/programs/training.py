@@ -1,6 +1,7 @@
-"""Training a small model, or running it for inference, with its latency.
+"""Trains a small model, or runs it for inference and measures its latency.
 
-`step_bytes` says what the first step allocates before there is a model to look at; `audit` where everything lies.
+`step_bytes` estimates what the first step allocates before there is a model to inspect; `audit` reports where
+everything is.
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ def run(spec: TrainingSpec, context: Context) -> Mapping[str, Any]:
 
     Returns:
         ``steps_per_second, items_per_second, item``, ``unigram_entropy`` (nats; ``None`` for classes),
-        ``most_frequent_share``, ``corpus`` (source, hash, bytes, vocabulary), ``parameters``; of a training
-        ``epochs`` (list) and ``placement``; of inference ``latency_p50_seconds, latency_p95_seconds``, ``pretraining``
-        (steps) and ``predictions``, see `Questions.predictions`.
+        ``most_frequent_share``, ``corpus`` (source, hash, bytes, vocabulary), ``parameters``; for a training
+        ``epochs`` (list) and ``placement``; for inference ``latency_p50_seconds, latency_p95_seconds``,
+        ``pretraining`` (steps) and ``predictions``, see `Questions.predictions`.
 
     Raises:
-        WorkloadError: when the loss is NaN or infinite and `spec.on_nan` says to stop.
+        WorkloadError: the loss is NaN or infinite and `spec.on_nan` says to stop.
         GuardRefused, Cancelled: between operations.
     """
     source = data(spec, context)
@@ -59,7 +60,7 @@ def run(spec: TrainingSpec, context: Context) -> Mapping[str, Any]:
         context.keep(parameters=sum(parameter.numel() for parameter in model.parameters()))
         if spec.mode == "inference":
             pretrain(model, spec, source, context)
-            # Learned on the CPU, and moved afterwards: what is measured is the answering.
+            # Pretrained on the CPU, and moved afterwards: only the inference is measured.
             model.to(context.device)
             make_interruptible(model, spec, context.device, context.check_stopped)
             result = infer(model, spec, source, context)
@@ -69,8 +70,8 @@ def run(spec: TrainingSpec, context: Context) -> Mapping[str, Any]:
 
 
 def model_of(spec: TrainingSpec, outputs: int, context: Context) -> nn.Module:
-    """The model of ``spec`` on the CPU, freshly initialised; its memory announced before it is taken."""
-    # On `meta` a model costs nothing: its size is announced before its memory is taken.
+    """The freshly initialised model of ``spec`` on the CPU; its memory is announced before it is allocated."""
+    # On `meta` a model takes no memory: its size is announced before it is allocated.
     with torch.device("meta"):
         size = sum(parameter.nbytes for parameter in build_model(spec, outputs).parameters())
     context.about_to_allocate(size, "cpu")
@@ -89,7 +90,7 @@ class _Trainer:
         self._context = context
         self._source = source
         self._model = model
-        # A run that moves begins on the CPU.
+        # A run that moves starts on the CPU.
         self._devices = (torch.device("cpu"),) if spec.move_at_epoch > 1 else context.devices
         if spec.is_split:
             split_over(model, spec, context.devices, context)
@@ -97,7 +98,7 @@ class _Trainer:
             self._model.to(self._device)
         # Before `spread`: a wrapper calls the layers, and hooks on the wrapper would see only the whole.
         make_interruptible(model, spec, self._device, context.check_stopped)
-        # The optimizer gets the parameters as the wrapper has them.
+        # The optimizer gets the wrapper's parameters.
         self._model = model = context.spread(model)
         self._optimizer = optimizer_of(spec, model)
         self._take_step = TrainingStep(spec, model, self._optimizer, self._devices[-1], context)
@@ -108,7 +109,7 @@ class _Trainer:
 
     @property
     def _device(self) -> torch.device:
-        """Where the model begins."""
+        """The device on which the model starts."""
         return self._devices[0]
 
     def train(self) -> dict[str, Any]:
@@ -125,7 +126,7 @@ class _Trainer:
         self._ended = began
         for epoch in range(1, spec.passes + 1):
             if epoch == spec.move_at_epoch:
-                # Between two epochs: nothing of a step is under way.
+                # Between two epochs, when no step is in progress.
                 self._move()
             epochs.begin(epoch, ", ".join(map(str, self._devices)))
             for index in epoch_order(spec, epoch)[: spec.steps - step]:
@@ -161,7 +162,7 @@ class _Trainer:
         return read_loss, accuracy
 
     def _batches(self, index: int) -> Iterator[Batch]:
-        """The micro-batches of a step on the device, each there by the time it is asked for."""
+        """The micro-batches of a step on the device, each copied when it is requested."""
         if self._resident is None:
             whole = self._source.batch(index)
         else:
@@ -171,7 +172,7 @@ class _Trainer:
                 batch = part
             else:
                 batch = self._placed("batch", part, *self._devices)
-            # The newest batch is audited behind its step, when the optimizer has its state.
+            # The latest batch is audited after its step, when the optimizer has its state.
             if not self._audited:
                 self._to_audit = batch
             yield batch
@@ -179,7 +180,8 @@ class _Trainer:
                 self._placed("batch back", batch, torch.device("cpu"))
 
     def _placed(self, stage: str, batch: Batch, *devices: torch.device) -> Batch:
-        """``batch`` on a device; inputs and targets on two where the model is split: targets meet what it puts out."""
+        """``batch`` on a device; for a split model the inputs on the first, the targets on the second with the
+        outputs."""
         if self._spec.is_split:
             pairs = zip(batch, (devices[0], devices[-1]), strict=True)
             inputs, targets = (
@@ -207,7 +209,7 @@ class _Trainer:
         source, self._devices = self._device, self._context.devices
         if source != self._device:
             weights = sum(parameter.nbytes for parameter in self._model.parameters())
-            # Both are there for a moment: what moves is announced beside what it leaves.
+            # Both exist for a moment: announce what moves in addition to the step.
             self._context.about_to_allocate(step_bytes(self._spec, weights, self._source.outputs) + weights)
             with self._context.stage(
                 "move model", from_device=str(source), to_device=str(self._device), copied=True
@@ -216,7 +218,7 @@ class _Trainer:
             self._take_step.move_to(self._device)
             if self._resident is not None:
                 self._resident = self._all_placed(self._resident)
-        # Where everything lies is looked at anew behind the move.
+        # The placement is audited again after the move.
         self._audited = False
 
     def _not_finite(self, loss: float, step: int) -> None:
@@ -232,12 +234,12 @@ NAN_REMEDY = "Lower --learning-rate or choose fp32; --on-nan continue goes on al
 
 
 def loss_text(loss: float, step: int) -> str:
-    """What a loss is that is no number, without a full stop."""
+    """A sentence without a full stop on a loss that is not a number."""
     return f"The loss is {'NaN' if math.isnan(loss) else 'infinite'} at step {step}"
 
 
 def read_numbers(loss: torch.Tensor, right: torch.Tensor) -> tuple[float, float]:
-    """Loss and count as numbers; from a GPU in one copy, since each waits for it."""
+    """Loss and count as numbers; from a GPU in one copy, since each copy waits for it."""
     if loss.device.type == "cpu":
         return loss.item(), right.item()
     read_loss, count = torch.stack((loss.double(), right.double())).tolist()
@@ -246,12 +248,12 @@ def read_numbers(loss: torch.Tensor, right: torch.Tensor) -> tuple[float, float]
 
 @contextmanager
 def deterministic(wanted: bool) -> Iterator[None]:
-    """Deterministic algorithms for the block; cuBLAS needs its workspace fixed for them (cuBLAS docs, 2.1.4)."""
+    """Use deterministic algorithms in the block; cuBLAS needs a fixed workspace for them (cuBLAS docs, 2.1.4)."""
     if not wanted:
         yield
         return
     workspace = os.environ.get(WORKSPACE_VARIABLE)
-    # Before cuBLAS makes its workspace, which it does with the first product.
+    # Before cuBLAS allocates its workspace at the first product.
     os.environ[WORKSPACE_VARIABLE] = workspace or ":4096:8"
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
@@ -264,20 +266,20 @@ def deterministic(wanted: bool) -> Iterator[None]:
 
 
 WARM_UP = 3
-"""First steps left out of the latencies."""
+"""How many first steps are left out of the latencies."""
 
 
 PREDICTIONS_PERIOD_S = 5.0
-"""Shortest time between two notes of what is predicted."""
+"""Shortest time in seconds between two notes of predictions."""
 
 
 def pretrain(model: nn.Module, spec: TrainingSpec, source: Batches, context: Context) -> None:
-    """Let ``model``, on the CPU, learn ``spec.pretraining`` batches, in fp32 and with the optimizer's defaults.
+    """Train ``model`` on the CPU with ``spec.pretraining`` batches, in fp32 and with the optimizer's defaults.
 
-    It leaves no gradients behind. A dry run leaves it out: it changes numbers only.
+    It leaves no gradients behind. A dry run skips it, because it changes numbers only.
     """
     context.keep(pretraining=spec.pretraining)
-    # Numbers alone change: a dry run has none, and keeps its memory as it is.
+    # It changes only numbers: a dry run has none, and its memory stays as it is.
     if not spec.pretraining or context.host != "cpu":
         return
     plain = spec.model_copy(update={"mode": "train", "precision": "fp32", "accumulation": 1})
@@ -285,7 +287,7 @@ def pretrain(model: nn.Module, spec: TrainingSpec, source: Batches, context: Con
     learn = TrainingStep(plain, model, optimizer_of(plain, model), device)
     weights = sum(parameter.nbytes for parameter in model.parameters())
     context.about_to_allocate(step_bytes(plain, weights, source.outputs), "cpu")
-    # The first text is kept for asking.
+    # The first text is kept for inference.
     if spec.model != "transformer":
         count = batches_per_epoch(spec)
     else:
@@ -297,11 +299,11 @@ def pretrain(model: nn.Module, spec: TrainingSpec, source: Batches, context: Con
 
 
 def infer(model: nn.Module, spec: TrainingSpec, source: Batches, context: Context) -> dict[str, Any]:
-    """``spec.steps`` forward passes under ``eval()`` and ``no_grad``.
+    """Run ``spec.steps`` forward passes under ``eval()`` and ``no_grad``.
 
     Returns:
         ``steps_per_second, items_per_second``, ``latency_p50_seconds`` and ``latency_p95_seconds`` (from the batch on
-        the CPU to the answer on the CPU; the first `WARM_UP` left out where there are more).
+        the CPU to the answer on the CPU; the first `WARM_UP` are left out if there are more).
     """
     answer = InferenceStep(spec, model, context.device, context)
     questions = source.questions()
@@ -325,14 +327,14 @@ def infer(model: nn.Module, spec: TrainingSpec, source: Batches, context: Contex
             answers = logits.argmax(-1).cpu()
         answered_s = time.perf_counter()
         latencies.append(answered_s - requested_s)
-        # Before the next question, which may be made from these answers.
+        # Before the next input, which may be made from these answers.
         questions.answered(logits, answers)
         if step == spec.steps or answered_s - reported_s >= PREDICTIONS_PERIOD_S:
             reported_s = answered_s
             _report_predictions(questions, logits, step, context)
         context.step(step, spec.steps, throughput=source.items / latencies[-1])
     seconds = time.perf_counter() - began
-    # Few answers are better measured with their warm-up than not at all.
+    # A few answers are better measured with their warm-up than not at all.
     measured = torch.tensor(latencies[WARM_UP:] or latencies, dtype=torch.float64)
     return {
         "steps_per_second": spec.steps / seconds,
@@ -344,7 +346,7 @@ def infer(model: nn.Module, spec: TrainingSpec, source: Batches, context: Contex
 
 def _report_predictions(questions: Questions, logits: torch.Tensor, step: int, context: Context) -> None:
     if context.host != "cpu":
-        return  # a dry run has no numbers to tell
+        return  # a dry run has no numbers to report
     with torch.no_grad():
         found = questions.predictions(logits)
     context.keep(predictions=found)
@@ -359,17 +361,17 @@ def _resident(inputs: torch.Tensor, context: Context) -> torch.Tensor:
 
 
 GPU_FLOPS = 1e12
-"""Deliberately low estimate of a GPU's float32 FLOP/s; only decides whether to look for Stop within a batch."""
+"""Deliberately low estimate of a GPU's float32 FLOP/s; only decides whether to check for Stop within a batch."""
 
 COMPUTING_ON_THE_CPU = ("cpu", "sim")
-"""Kinds of device whose arithmetic is the CPU's: itself and the simulated GPU."""
+"""Device types that compute on the CPU: the CPU itself and the simulated GPU."""
 
 SHORT_BATCH_S = 0.1
-"""Batches expected to be shorter are not interrupted: half of what Stop may take, and it costs microseconds a layer."""
+"""Batches expected to take fewer seconds are not interrupted: half of what Stop may take; costs µs per layer."""
 
 
 def make_interruptible(model: nn.Module, spec: TrainingSpec, device: torch.device, check: Callable[[], None]) -> None:
-    """Call ``check`` after every layer, forward and backward, where a batch is expected to take long.
+    """Call ``check`` after every layer, forward and backward, if a batch is expected to take long.
 
     Args:
         check: raises to end the step.
@@ -378,7 +380,7 @@ def make_interruptible(model: nn.Module, spec: TrainingSpec, device: torch.devic
     if device.type in COMPUTING_ON_THE_CPU:
         flops = CPU_FLOPS
     # Backward costs twice as much as forward (Kaplan et al. 2020, arXiv:2001.08361, section 2.1).
-    # Forward and backward pass together cost three times the forward one.
+    # Forward and backward pass together cost three times the forward pass.
     if 3 * spec.forward_flops / flops <= SHORT_BATCH_S:
         return
 
@@ -387,34 +389,34 @@ def make_interruptible(model: nn.Module, spec: TrainingSpec, device: torch.devic
 
     def after_forward(_layer: nn.Module, _inputs: Any, output: torch.Tensor) -> None:
         check()
-        # Only where a gradient will come by: hooks on others raise.
+        # Only if there will be a gradient: other tensors reject hooks.
         if output.requires_grad:
             output.register_hook(after_backward)  # type: ignore[no-untyped-call]
 
     for layer in model.modules():
-        # Leaves only: a container's hook would fire with that of its last layer.
+        # Leaves only: a container's hook would run together with that of its last layer.
         if next(layer.children(), None) is None:
             layer.register_forward_hook(after_forward)
 
 
 OPTIMIZER_STATES = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
-"""Tensors of a parameter's size that each optimizer keeps for it."""
+"""How many tensors of a parameter's size each optimizer keeps for it."""
 
 BLOCK_ACTIVATIONS = 17
-"""Values of the width's size that a block's backward pass keeps per character: both norms' inputs and outputs (4),
-query, key and value (3), attention's output and its projection (2), the feed-forward's hidden layer before and after
-GELU (8)."""
+"""Values, in multiples of the width, that a block's backward pass keeps per character: both norms' inputs and outputs
+(4), query, key and value (3), attention's output and its projection (2), the feed-forward's hidden layer before and
+after GELU (8)."""
 
 CONVOLUTION_ACTIVATIONS = 3
-"""Values of the width's size that a CNN's block keeps per pixel it puts out: what the convolution put out, ReLU's
+"""Values, in multiples of the width, that a CNN's block keeps per output pixel: the convolution's output, ReLU's
 result and the sum."""
 
 LAYER_ACTIVATIONS = 2
-"""Values of the width's size that an MLP's layer takes per sample: what the product put out and ReLU's result."""
+"""Values, in multiples of the width, that an MLP's layer takes per sample: the product and ReLU's result."""
 
 
 def step_bytes(spec: TrainingSpec, weights_bytes: int, outputs: int) -> int:
-    """Estimate of what the first step allocates: gradients, optimizer state, activations; in bytes.
+    """Estimate what the first step allocates: gradients, optimizer state, activations; in bytes.
 
     Autocast keeps half of the activations in 16 bits and a copy of the weights in 16 bits; checkpointing keeps each
     layer's input and, while its gradients are computed, one layer's activations.
@@ -423,7 +425,7 @@ def step_bytes(spec: TrainingSpec, weights_bytes: int, outputs: int) -> int:
     kept = sum(layers)
     if spec.checkpointing and layers:
         kept = _checkpointed_values(spec, layers)
-    # A transformer puts out one row for each character, the others one for each sample.
+    # A transformer outputs one row per character, the others one per sample.
     rows = spec.batch * (spec.sequence if spec.model == "transformer" else 1)
     stem = 0
     if spec.model == "cnn":
@@ -450,7 +452,7 @@ def _layer_values(spec: TrainingSpec) -> list[int]:
 
 
 def _checkpointed_values(spec: TrainingSpec, layers: list[int]) -> int:
-    """Values kept per sequence or sample with checkpointing: inputs of the layers, or of an MLP's groups of them."""
+    """Values kept per sequence or sample with checkpointing: inputs of the layers, or of an MLP's groups of layers."""
     if spec.model == "mlp":
         groups = max(2, math.isqrt(spec.depth))
         return groups * spec.width + -(-spec.depth // groups) * layers[0]
@@ -467,14 +469,14 @@ GROUPS = ("parameters", "buffers", "optimizer state", "batches")
 def audit(
     model: nn.Module, optimizer: torch.optim.Optimizer | None, batch: Iterable[torch.Tensor], *devices: torch.device
 ) -> tuple[str, dict[str, Any]]:
-    """Where parameters, buffers, optimizer state and the newest batch are.
+    """Report where parameters, buffers, optimizer state and the latest batch are.
 
-    Single numbers of the optimizer's state, such as Adam's step count, are left on the CPU by torch on purpose; they
-    are counted but are no strays.
+    torch deliberately keeps single numbers of the optimizer's state, such as Adam's step count, on the CPU; they are
+    counted but are not strays.
 
     Returns:
-        a sentence, and ``groups`` (group → device → ``count, bytes``), ``strays`` (names of what is on none of
-        ``devices``) and ``device``, those with commas between.
+        a sentence, and ``groups`` (group → device → ``count, bytes``), ``strays`` (names of tensors on none of
+        ``devices``) and ``device``, the devices separated by commas.
     """
     groups: dict[str, dict[str, dict[str, int]]] = {group: {} for group in GROUPS}
     strays: list[str] = []
@@ -482,7 +484,7 @@ def audit(
         place = groups[group].setdefault(str(tensor.device), {"count": 0, "bytes": 0})
         place["count"] += 1
         place["bytes"] += tensor.nbytes
-        # torch keeps Adam's step count on the CPU on purpose (torch/optim/adam.py, `capturable`).
+        # torch deliberately keeps Adam's step count on the CPU (torch/optim/adam.py, `capturable`).
         single = group == "optimizer state" and tensor.numel() == 1
         if not any(same_device(tensor.device, device) for device in devices) and not single:
             strays.append(f"{group}: {name} on {tensor.device}")
@@ -493,22 +495,22 @@ def audit(
 def move(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> int:
     """Move the model and the optimizer's state to ``device``.
 
-    The state goes through torch's own ``load_state_dict``, which places each tensor with its parameter. Where moving a
-    module makes new parameters, as it does between unlike kinds of device, the optimizer is given those.
+    The state goes through torch's own ``load_state_dict``, which puts each tensor on its parameter's device. If moving
+    a module creates new parameters, as between different device types, the optimizer gets those.
 
     Returns:
-        bytes that were moved.
+        number of bytes moved.
     """
-    # Taken before the move: it holds the state by the parameters' places, not by the parameters.
+    # Taken before the move: it refers to parameters by index.
     state = optimizer.state_dict()
     size = sum(tensor.nbytes for _, _, tensor in _everything(model, optimizer, ()))
     before = [id(parameter) for parameter in model.parameters()]
     model.to(device)
-    # By identity: moving between unlike devices makes new parameters in the same order.
+    # By identity: moving between different device types creates new parameters in the same order.
     moved = dict(zip(before, model.parameters(), strict=True))
     for group in optimizer.param_groups:
         group["params"] = [moved[id(parameter)] for parameter in group["params"]]
-    # State of the old parameters would stay beside the new one.
+    # State of the old parameters would remain beside the new one.
     optimizer.state.clear()
     optimizer.load_state_dict(state)
     return size

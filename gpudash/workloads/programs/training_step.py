@@ -1,6 +1,6 @@
-"""One step of a training, on any device: forward, backward, optimizer; and the models, as anybody would write them.
+"""One training step on any device: forward, backward, optimizer; and the models, written as anyone would.
 
-No number is read from a tensor here, so the same code may run on tensors that hold none, as a dry run's.
+No number is read from a tensor here, so the same code also runs on tensors without numbers in a dry run.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from gpudash.workloads.programs.batches import Batch, placed
 from gpudash.workloads.running.context import Context
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
-"""`TrainingSpec.precision` → type of the forward pass under autocast."""
+"""`TrainingSpec.precision` → dtype of the forward pass under autocast."""
 
 FORWARD, BACK = "activations across", "gradients back"
 """Stages of the two copies."""
 
 
 class Observer(Protocol):
-    """Observer of what a step is about to do. `Context` is one."""
+    """Notified of what a step is about to do. `Context` is one."""
 
     def stage(self, name: str) -> AbstractContextManager[Any]:
-        """Entered for the time of stage ``name``: forward, backward, optimizer."""
+        """A context manager around stage ``name``: forward, backward, optimizer."""
         ...
 
     def check_cancelled(self) -> None:
@@ -46,7 +46,7 @@ class Observer(Protocol):
 
 
 class Unobserved:
-    """An observer that lets everything pass."""
+    """An observer that does nothing."""
 
     def stage(self, name: str) -> AbstractContextManager[Any]:
         return nullcontext()
@@ -59,12 +59,12 @@ class Unobserved:
 
 
 class TrainingStep:
-    """A training's step, called once for each.
+    """A training's step; call it once per step.
 
     Attributes:
-        scaler: scales the loss of fp16, and lets everything pass for the other precisions. A dry run puts another in
-            its place, since whether the real one lets the optimizer step depends on numbers.
-        kept: losses and outputs kept on purpose, `TrainingSpec.keep_intermediates`.
+        scaler: scales the loss for fp16, and does nothing for other precisions. A dry run replaces it, since numbers
+            determine whether the real one lets the optimizer step.
+        kept: losses and outputs kept on purpose, see `TrainingSpec.keep_intermediates`.
     """
 
     def __init__(
@@ -85,24 +85,24 @@ class TrainingStep:
         self._autocast = autocast(spec, device)
 
     def __call__(self, batches: Iterable[Batch]) -> tuple[torch.Tensor, torch.Tensor]:
-        """One optimizer step.
+        """Run one optimizer step.
 
         Args:
-            batches: `TrainingSpec.micro_batches` pairs of inputs and targets, each used before the next is asked for.
+            batches: `TrainingSpec.micro_batches` pairs of inputs and targets, each used before the next is requested.
 
         Returns:
-            on the device, without graph: the mean loss (nats, a float) and how many targets were predicted right (an
-            integer).
+            on the device, without graph: the mean loss (nats, a float) and how many targets were predicted correctly
+            (an integer).
         """
         losses, counts = [], []
         for inputs, targets in batches:
             loss, right = self._gradients(inputs, targets)
             losses.append(loss)
             counts.append(right)
-        # Between the gradients and the update: a run that stops here has a whole number of steps.
+        # Between gradients and update: a run that stops here has a whole number of steps.
         self._observer.check_cancelled()
         with self._observer.stage("optimizer"):
-            # The scaler leaves the step out where a gradient overflowed (fp16).
+            # The scaler skips the step if a gradient overflowed (fp16).
             self.scaler.step(self._optimizer)
             self.scaler.update()
             self._optimizer.zero_grad(set_to_none=True)
@@ -122,28 +122,28 @@ class TrainingStep:
         observer.check_cancelled()
         with observer.stage("backward"):
             share = loss
-            # Gradients add up: each part counts by its share of the whole.
+            # Gradients accumulate: each part counts by its share of the whole.
             if parts > 1:
                 share = loss / parts
             self.scaler.scale(share).backward()  # type: ignore[no-untyped-call]
         if self._spec.keep_intermediates:
-            # What is kept grows with every step; the guard is asked before.
+            # What is kept grows with every step, so the guard is asked first.
             observer.about_to_allocate(logits.nbytes, str(self._device))
             self.kept.append((loss, logits))
         return loss.detach(), right
 
     def move_to(self, device: torch.device) -> None:
-        """Go on on ``device``, where the model and the optimizer's state have been moved to."""
+        """Continue on ``device``, where the model and the optimizer's state were moved."""
         self._device = device
         self._autocast = autocast(self._spec, device)
-        # The scale has been learned; a new scaler on the new device goes on with it.
+        # The scale was adapted during training; a new scaler on the new device continues with it.
         state = self.scaler.state_dict()
         self.scaler = scaler_of(self._spec, device)
         self.scaler.load_state_dict(state)
 
 
 class InferenceStep:
-    """A model in ``eval()`` under ``no_grad``, called once for each batch of inputs."""
+    """A model in ``eval()`` under ``no_grad``; call it once per batch of inputs."""
 
     def __init__(
         self, spec: TrainingSpec, model: nn.Module, device: torch.device, observer: Observer | None = None
@@ -161,10 +161,10 @@ class InferenceStep:
 
 @without_collection()  # the first weight or optimizer of a process imports 800 modules of torch
 def build_model(spec: TrainingSpec, outputs: int) -> nn.Module:
-    """The model of ``spec``, freshly initialised, on torch's default device.
+    """The freshly initialised model of ``spec``, on torch's default device.
 
     Args:
-        outputs: how many different targets there are: the characters of the text, or the classes.
+        outputs: number of different targets: the characters of the text, or the classes.
     """
     checkpointing = spec.checkpointing and spec.mode == "train"
     match spec.model:
@@ -192,7 +192,7 @@ def optimizer_of(spec: TrainingSpec, model: nn.Module) -> torch.optim.Optimizer:
 
 
 def autocast(spec: TrainingSpec, device: torch.device) -> AbstractContextManager[Any]:
-    """Where the forward pass runs in 16 bits, if `spec.precision` says so; may be entered again and again."""
+    """Autocast for the forward pass, if `spec.precision` is 16-bit; may be entered repeatedly."""
     dtype = AUTOCAST.get(spec.precision)
     if dtype is not None:
         return torch.autocast(device.type, dtype)
@@ -200,7 +200,7 @@ def autocast(spec: TrainingSpec, device: torch.device) -> AbstractContextManager
 
 
 def scaler_of(spec: TrainingSpec, device: torch.device) -> torch.amp.GradScaler:
-    """What keeps fp16's small gradients from becoming zero; for other precisions it changes nothing."""
+    """The scaler that prevents fp16's small gradients from becoming zero; for other precisions it does nothing."""
     return torch.amp.GradScaler(device.type, enabled=spec.precision == "fp16")
 
 
@@ -227,34 +227,34 @@ class Block(nn.Module):
 
 
 Handover = Callable[[torch.Tensor], torch.Tensor]
-"""Brings activations to the device on which the rest of a model lies."""
+"""Copies activations to the device with the rest of a model."""
 
 
 def handed_over(activations: torch.Tensor, place: int, handover: tuple[int, Handover] | None) -> torch.Tensor:
-    """What goes into the layer at ``place``."""
+    """The input of the layer at ``place``."""
     if handover is None or handover[0] != place:
         return activations
     return handover[1](activations)
 
 
 def through_block(block: nn.Module, h: torch.Tensor, *, checkpointing: bool) -> torch.Tensor:
-    """What one block makes of ``h``; see `Transformer` for checkpointing.
+    """The output of one block; see `Transformer` for checkpointing.
 
-    The loop over blocks stays with its caller: in inference nothing else may keep the first block's input alive.
+    The loop over blocks belongs in the caller: in inference nothing else may keep the first block's input alive.
     """
     if not checkpointing:
         return cast("torch.Tensor", block(h))
-    # No block draws random numbers, so the generator's state need not be kept for the second time.
+    # No block draws random numbers, so the generator's state need not be saved for the recomputation.
     return cast("torch.Tensor", checkpoint(block, h, use_reentrant=False, preserve_rng_state=False))
 
 
 class Transformer(nn.Module):
     """Predicts the next character. Input: (batch, sequence) of integers; output: (batch, sequence, vocabulary).
 
-    With checkpointing only the input of each block is kept for the backward pass, which computes the block again.
+    With checkpointing only the input of each block is kept for the backward pass, which recomputes the block.
 
     Attributes:
-        handover: where the model is split, the place of a block and what its input goes through first.
+        handover: for a split model, the index of a block and the function that its input goes through first.
     """
 
     def __init__(
@@ -279,20 +279,20 @@ class Transformer(nn.Module):
 
 
 class Mlp(nn.Module):
-    """Tells classes apart. Input: (batch, features); output: (batch, classes).
+    """Classifies points. Input: (batch, features); output: (batch, classes).
 
-    A layer keeps little more than its own input, so checkpointing saves memory over several: it works on √depth
+    A layer keeps little more than its own input, so checkpointing saves memory only over several: it uses √depth
     groups of layers (Chen et al. 2016, arXiv:1604.06174).
 
     Attributes:
-        handover: as of `Transformer`, with the place of a layer.
+        handover: as in `Transformer`, with the index of a layer.
     """
 
     def __init__(self, features: int, width: int, depth: int, classes: int, checkpointing: bool = False) -> None:
         super().__init__()
         self.checkpointing = checkpointing
         self.handover: tuple[int, Handover] | None = None
-        # Pairs of a layer and its ReLU: groups end behind a ReLU.
+        # Pairs of a layer and its ReLU: groups end after a ReLU.
         self.group = 2 * math.ceil(depth / max(2, math.isqrt(depth)))
         widths = [features, *[width] * depth]
         layers: list[nn.Module] = []
@@ -318,8 +318,8 @@ class Mlp(nn.Module):
 class Convolution(nn.Module):
     """A 3×3 convolution, normalised, and ReLU; added to its input unless it halves rows and columns.
 
-    Each sample is normalised by itself (Wu & He 2018, arXiv:1803.08494): gradients accumulated over several batches
-    are then those of one large batch, and computing a layer again changes nothing.
+    Each sample is normalised by itself (Wu & He 2018, arXiv:1803.08494), so gradients accumulated over several batches
+    equal those of one large batch, and recomputing a layer changes nothing.
     """
 
     def __init__(self, channels: int, stride: int) -> None:
@@ -336,10 +336,9 @@ class Convolution(nn.Module):
 
 
 class Cnn(nn.Module):
-    """Tells images apart. Input: (batch, colours, rows, columns); output: (batch, classes).
+    """Classifies images. Input: (batch, colours, rows, columns); output: (batch, classes).
 
-    The first blocks, as many as ``halvings``, halve rows and columns. Checkpointing and ``handover`` as in
-    `Transformer`.
+    The first ``halvings`` blocks halve rows and columns. Checkpointing and ``handover`` as in `Transformer`.
     """
 
     def __init__(
@@ -362,7 +361,7 @@ class Cnn(nn.Module):
 
 
 class HandOver(torch.autograd.Function):
-    """A copy to another device, whose gradient is copied back; both are stages and transfers of the run."""
+    """A copy to another device whose gradient is copied back; both are stages and transfers of the run."""
 
     @staticmethod
     def forward(ctx: Any, activations: torch.Tensor, device: torch.device, context: Context) -> torch.Tensor:
@@ -375,17 +374,17 @@ class HandOver(torch.autograd.Function):
 
 
 def split_over(model: nn.Module, spec: TrainingSpec, devices: Sequence[torch.device], context: Context) -> None:
-    """Put the halves of ``model``, which lies on the CPU, onto two devices.
+    """Move the halves of ``model``, which is on the CPU, to two devices.
 
     Args:
-        model: one that `build_model` has built.
-        devices: of the first half and of the second.
+        model: a model built by `build_model`.
+        devices: for the first half and the second.
         context: called at every copy between them.
     """
     first, second = devices
     assert isinstance(model, (Transformer, Mlp, Cnn))
     place = spec.second_half
-    # Of a Sequential a slice is what lies behind; of others the blocks and what follows them.
+    # For a Sequential a slice is the second half; for others the blocks and what follows them.
     if isinstance(model, Mlp):
         behind: list[nn.Module] = [model.layers[place:]]
     else:
@@ -394,7 +393,7 @@ def split_over(model: nn.Module, spec: TrainingSpec, devices: Sequence[torch.dev
         else:
             last = [model.head]
         behind = [*model.blocks[place:], *last]
-    # By identity, since the same module is found under several parents.
+    # By identity, since the same module may have several parents.
     there = {id(module) for part in behind for module in part.modules()}
     for module in model.modules():
         if next(module.children(), None) is None:  # all weights are in the leaves

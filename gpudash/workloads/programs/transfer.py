@@ -1,4 +1,4 @@
-"""Copies between host and device over block sizes, pageable and pinned, alone and beside a computation."""
+"""Measures copies between host and device over block sizes, pageable and pinned, alone and during a computation."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ WARM_UP = 1
 
 
 def run(spec: TransferSpec, context: Context) -> Mapping[str, Any]:
-    """Measure every path that ``spec`` asks for, over every block size.
+    """Measure every path that ``spec`` selects, over every block size.
 
     Returns:
         ``rates``: list of ``from, to, memory, blocking, block_bytes, bytes_per_second_median, bytes_per_second_iqr,
-        samples``; where a path is not possible the figures are ``None`` and ``reason`` says why; ``remark`` says of
-        those to and from a simulated GPU whose they are.
-        ``best_bytes_per_second``: direction → the best median here. ``link_bytes_per_second``: the link's theoretical
-        rate, ``None`` where unknown. ``copy_every_step_seconds`` and ``copy_once_seconds``: `COPY_STEPS` steps of work
-        on a block that is copied there and back each step, or once.
+        samples``; if a path is not possible the figures are ``None`` and ``reason`` says why; for a simulated GPU,
+        ``remark`` says what was really measured. ``best_bytes_per_second``: direction → the best median here.
+        ``link_bytes_per_second``: the link's theoretical rate, ``None`` if unknown. ``copy_every_step_seconds`` and
+        ``copy_once_seconds``: `COPY_STEPS` steps of work on a block that is copied there and back each step, or once.
     """
     context.keep(rates=[], link_bytes_per_second=context.link_bytes_per_second)
     paths = list(_paths(spec, context.device))
@@ -71,7 +70,7 @@ def _paths(spec: TransferSpec, device: torch.device) -> Iterator[Path]:
 
 
 def _reason(path: Path, device: torch.device) -> str | None:
-    """Why a path cannot be measured; ``None`` when it can."""
+    """Why a path cannot be measured; ``None`` if it can."""
     if device.type != "cuda" and path.memory == "pinned":
         return NEEDS_CUDA.format(device=device)
     if device.type == "cpu" and not path.source == path.target == "cpu":
@@ -146,8 +145,8 @@ def _best(rates: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def _compare(size: int, context: Context, steps: int) -> tuple[float, float]:
-    """Seconds of `COPY_STEPS` steps on a block that travels every step, and on one that travels once."""
-    for memory in ("cpu", str(context.device)):  # at each end the block and its successor are there at once
+    """Seconds for `COPY_STEPS` steps on a block that is copied every step, and on one that is copied once."""
+    for memory in ("cpu", str(context.device)):  # at each end the block and its successor exist at once
         context.about_to_allocate(2 * size, memory)
     block = torch.ones(size, dtype=torch.uint8, device=context.host)
     seconds = []
@@ -171,5 +170,5 @@ def _compare(size: int, context: Context, steps: int) -> tuple[float, float]:
 
 
 def _copied_to(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A copy on ``device``, also where the tensor is there already."""
+    """A copy on ``device``, even if the tensor is already there."""
     return tensor.to(device, copy=True)

@@ -1,1 +1,1 @@
-"""Who runs a workload: the worker's thread, one run, what it is given, how it ends."""
+"""Runs a workload: the worker's thread, a run, its context, and how it ends."""

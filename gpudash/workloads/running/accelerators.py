@@ -1,6 +1,6 @@
-"""What torch's backends differ in, and reading and limiting their allocators during a run. CUDA's (also of a ROCm
-build), Intel's and a simulated GPU's modules have the same functions; Apple's has one device and others, and is given
-theirs here.
+"""Hides the differences between torch's backends, and reads and limits their allocators during a run. The modules for
+CUDA (including ROCm builds), Intel and the simulated GPU have the same functions; Apple's has a single device and
+other functions, and is adapted here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def module_of(device: torch.device) -> Any:
-    """torch's module for a device other than the CPU, with those functions of ``torch.cuda`` that gpudash calls."""
+    """torch's module for a device other than the CPU, with the functions of ``torch.cuda`` that gpudash calls."""
     import torch
 
     module = getattr(torch, device.type)
@@ -27,13 +27,13 @@ def module_of(device: torch.device) -> Any:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until a device has done what it was asked for; the CPU always has, and so has a simulated GPU."""
+    """Wait until a device has finished its queued work; the CPU and a simulated GPU always have."""
     if device.type not in ("cpu", "sim"):
         module_of(device).synchronize(device)
 
 
 class MetalModule:
-    """``torch.mps`` under the names of ``torch.cuda``. Peaks and retries are ``None``: it keeps none.
+    """``torch.mps`` with the names of ``torch.cuda``. Peaks and retries are ``None``, because it records none.
 
     Args:
         mps: that module.
@@ -44,7 +44,7 @@ class MetalModule:
         self.empty_cache = mps.empty_cache
 
     def memory_stats(self, _device: object = None) -> dict[str, int | None]:
-        """Bytes of tensors, and what Metal's driver has given to this process."""
+        """Bytes of tensors, and of what Metal's driver has allocated for this process."""
         return {
             "allocated_bytes.all.current": int(self._mps.current_allocated_memory()),
             "reserved_bytes.all.current": int(self._mps.driver_allocated_memory()),
@@ -54,7 +54,7 @@ class MetalModule:
         }
 
     def mem_get_info(self, _device: object = None) -> tuple[int, int]:
-        """(free, total) of the most that Metal recommends this process to take; what others hold it does not tell."""
+        """(free, total) of the most that Metal recommends for this process; it does not report what others hold."""
         total = int(self._mps.recommended_max_memory())
         return max(0, total - int(self._mps.driver_allocated_memory())), total
 
@@ -65,7 +65,7 @@ class MetalModule:
         return int(self._mps.driver_allocated_memory())
 
     def reset_peak_memory_stats(self, _device: object = None) -> None:
-        """There is none."""
+        """Do nothing: there is no peak."""
 
     def synchronize(self, _device: object = None) -> None:
         self._mps.synchronize()
@@ -74,20 +74,20 @@ class MetalModule:
         return int(self._mps.device_count())
 
     def device(self, _device: object) -> AbstractContextManager[None]:
-        """The one device is always the current one."""
+        """Do nothing: the only device is always current."""
         return nullcontext()
 
 
 class AllocatorProbe:
-    """Reads the allocator of one device; callable from any thread that imports nothing.
+    """Reads the allocator of one device; may be called in any thread that imports nothing.
 
-    The peak is that since the last reading: every reading resets torch's counter, and the run's own maximum is kept
-    here. What is allocated *and* freed between reading and resetting, a few microseconds, is not seen.
+    The peak covers the time since the last reading: every reading resets torch's counter, and the run's own maximum is
+    kept here. Memory allocated *and* freed in the few microseconds between reading and resetting is missed.
 
     Args:
-        device: whose allocator it is.
-        module: torch's of that kind of device, as `module_of` gives it.
-        with_memory: also read how full the whole device is, which no other source does.
+        device: the allocator's device.
+        module: torch's for that device type, from `module_of`.
+        with_memory: also read the memory use of the whole device, which no other source provides.
     """
 
     def __init__(self, device: torch.device, module: Any = None, *, with_memory: bool = False) -> None:
@@ -106,7 +106,7 @@ class AllocatorProbe:
     def __call__(self) -> Mapping[str, int | None]:
         """Metrics of the ``allocator`` table in bytes; `with_memory` also the GPU's ``free_bytes`` and ``total_bytes``.
 
-        What torch does not tell is ``None``. ``allocation_retries`` counts from the run's beginning.
+        Values that torch does not provide are ``None``. ``allocation_retries`` counts from the start of the run.
         """
         with self._lock:
             statistics = self._torch.memory_stats(self._device)
@@ -128,8 +128,8 @@ class AllocatorProbe:
         return reading
 
     def peaks(self) -> dict[str, int]:
-        """The run's highest allocated and reserved bytes until now, of readings alone where torch keeps no peak, and
-        what else of the device is used now."""
+        """The run's highest allocated and reserved bytes so far, from readings only if torch records no peak, and what
+        else on the device is in use now."""
         reserved = self()["reserved_bytes"] or 0
         free, total = self._torch.mem_get_info(self._device)
         with self._lock:
@@ -150,12 +150,12 @@ def _number(statistics: Mapping[str, Any], name: str) -> int | None:
 
 @contextmanager
 def capped(device: torch.device, cap: MemoryCap | None) -> Iterator[None]:
-    """Let torch reserve at most ``cap`` on ``device`` inside the block, and what it was allowed before behind it."""
+    """Let torch reserve at most ``cap`` on ``device`` inside the block; the previous limit is restored afterwards."""
     if cap is None:
         yield
         return
     module = module_of(device)
-    read = getattr(module, "get_per_process_memory_fraction", None)  # older versions of torch set it only
+    read = getattr(module, "get_per_process_memory_fraction", None)  # older versions of torch can only set it
     if read is None:
         before = 1.0
     else:
@@ -164,5 +164,5 @@ def capped(device: torch.device, cap: MemoryCap | None) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(RuntimeError):  # a broken device has its own error, which must not be hidden
+        with suppress(RuntimeError):  # a broken device has raised its own error, which must not be hidden
             module.set_per_process_memory_fraction(before, device)

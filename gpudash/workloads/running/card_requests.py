@@ -1,4 +1,4 @@
-"""What a run asks of the simulated cards of its process, request by request, from their allocators' own reports."""
+"""A run's requests to the simulated cards of its process, one by one, from their allocators' own reports."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ if TYPE_CHECKING:
     from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 
 MOST_WAITING = 200_000
-"""Reports that are kept between two looks, of which there are ten a second; older ones go."""
+"""The most reports kept between two polls, of which there are ten a second; the oldest are dropped."""
 
 MOST_IN_A_MESSAGE = 5_000
-"""Requests of one message to another process."""
+"""The most requests in one message to another process."""
 
 SIMULATOR = str(Path(gpudash.simulator.__file__).parent)
 
 Report = tuple[float, str, int, int, Any]
-"""Session time, torch's word for what happened, address, bytes, and who asked."""
+"""Session time, torch's name of the action, address, bytes, and the requester."""
 
 
 RequestSink = Callable[[str, Sequence[Request]], None]
-"""Takes a card's name and what was asked of it."""
+"""Called with a card's name and the requests to it."""
 
 Message = dict[str, Any]
 
 
 class RequestFeed:
-    """Follows cards from now until `close`. A run's thread reports, another one looks in.
+    """Follows cards from now until `close`. A run's thread reports, another one polls.
 
     Args:
-        cards: that are followed.
-        sink: takes a card's name and what was asked of it, in order.
+        cards: the cards to follow.
+        sink: called with a card's name and the requests to it, in order.
         clock: session time in seconds.
     """
 
@@ -54,10 +54,10 @@ class RequestFeed:
             card.observe(observer)
 
     def take(self) -> None:
-        """Hand on what was reported since the last look."""
+        """Pass on what was reported since the last poll."""
         for card, reports, _observer in self._followed:
             requests = []
-            # no more than are there now: a run may report as fast as they are taken
+            # at most what is there now: a run may report as fast as reports are taken
             for _ in range(len(reports)):
                 time_s, action, address, size, tag = reports.popleft()
                 if action == "alloc":
@@ -68,7 +68,7 @@ class RequestFeed:
                 self._sink(f"sim:{card.index}", requests)
 
     def close(self) -> None:
-        """Follow the cards no longer."""
+        """Stop following the cards."""
         for card, _reports, observer in self._followed:
             card.unobserve(observer)
         self.take()
@@ -77,7 +77,7 @@ class RequestFeed:
     def _happened(
         self, card: SimulatedGpu, reports: deque[Report], action: str, address: int, size: int, _stream: int
     ) -> None:
-        """Called by a card under its lock, at every event: it keeps no one waiting."""
+        """Called by a card under its lock, at every event: must return quickly."""
         if action == "alloc":
             reports.append((self._clock(), action, address, size, card.owner))
         elif action in ("free_requested", "free_completed"):
@@ -86,8 +86,8 @@ class RequestFeed:
     def _stack(self, tag: Any) -> Stack:
         if tag is None:
             return ()
-        # code is known by its identity, since to hash it is to read all of it; the tag keeps it, so that no other one
-        # takes its place
+        # code is identified by identity, since hashing it reads all of it; the tag keeps it alive, so that its id is
+        # not reused
         key = tuple((id(code), place) for code, place in tag.stack)
         found = self._stacks.get(key)
         if found is None:
@@ -97,10 +97,10 @@ class RequestFeed:
 
 
 class RequestSender:
-    """Puts requests into messages for another process, each stack once.
+    """Packs requests into messages for another process, with each stack once.
 
     Args:
-        send: takes a message.
+        send: called with a message.
     """
 
     def __init__(self, send: Callable[[Message], None]) -> None:
@@ -122,10 +122,10 @@ class RequestSender:
 
 
 class RequestReceiver:
-    """Reads what a `RequestSender` has sent.
+    """Unpacks messages of a `RequestSender`.
 
     Args:
-        sink: takes it.
+        sink: called with the requests.
     """
 
     def __init__(self, sink: RequestSink) -> None:
@@ -133,7 +133,7 @@ class RequestReceiver:
         self._stacks: list[Stack] = []
 
     def take(self, message: Message) -> None:
-        """Hand on one message."""
+        """Pass on the requests in one message."""
         self._stacks += [tuple(Frame(*frame) for frame in stack) for stack in message["stacks"]]
         requests = [
             Request(time_s, address, size, self._stacks[number]) for time_s, address, size, number in message["rows"]

@@ -1,6 +1,6 @@
-"""What a workload is given: its device, and the ways to say what it does, to ask for memory and to be stopped.
+"""The context of a workload: its device, and methods to report progress, announce allocations and check for Stop.
 
-Of copies there is not a record for every one.
+Copies are summed up rather than recorded one by one.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 _Kind = TypeVar("_Kind", bound="Context")
 
 PROGRESS_PERIOD_S = 0.05
-"""Shortest time between two steps that carry no metric; those with one are all told."""
+"""Shortest time in seconds between two reported steps without a metric; those with one are all reported."""
 
 RECENT_STEPS = 20
-"""Newest steps whose seconds are kept, to hold profiled ones against."""
+"""How many of the latest steps' seconds are kept, for comparison with profiled ones."""
 
 
 @dataclass(frozen=True)
 class MemoryLevel:
-    """How full the memory of the run's device is, in bytes, at the newest reading."""
+    """Memory use of the run's device, in bytes, at the latest reading."""
 
     used_bytes: int
     free_bytes: int
@@ -42,10 +42,10 @@ class MemoryLevel:
 
 
 class Requests:
-    """What other threads want of the run: to stop, to give idle memory back, to explain what it holds, or a profile.
+    """What other threads request from the run: stop, release cached memory, explain what it holds, or a profile.
 
     Attributes:
-        profile: the steps to profile; ``None`` again when the profile has been told.
+        profile: the steps to profile; ``None`` again when the profile has been reported.
     """
 
     def __init__(self) -> None:
@@ -56,25 +56,25 @@ class Requests:
         self.profile: ProfileRequest | None = None
 
     def take_explain(self) -> bool:
-        """Whether an explanation is wanted; the wish is then fulfilled."""
+        """Whether an explanation is requested; resets the request."""
         wanted = self.explain.is_set()
         self.explain.clear()
         return wanted
 
 
 class Context:
-    """A run as its workload sees it. Used by the worker's thread only.
+    """A run from the view of its workload. Used by the worker's thread only.
 
     Attributes:
         device: where to compute.
-        devices: of a model that is split, those of its halves, the first of which is ``device``; else that alone.
-        host: where tensors of the host are made: "cpu"; "meta", without numbers, in a dry run.
-        warn_ratio: memory level of a warning, 0 to 1.
-        link_bytes_per_second: theoretical rate of the link to the device, where it is known.
-        steps_done: the newest step told.
-        kept: facts that belong to the result even when the run does not reach its end.
-        peaks: reads the run's highest allocated and reserved bytes until now, on a GPU.
-        energy_counter: reads the energy counter of "cpu" or a GPU: when and how many joules, or why there is none.
+        devices: for a split model, those of its halves, the first of which is ``device``; otherwise that alone.
+        host: where host tensors are created: "cpu"; "meta", without numbers, in a dry run.
+        warn_ratio: memory level for a warning, 0 to 1.
+        link_bytes_per_second: theoretical rate of the link to the device, if known.
+        steps_done: the latest step reported.
+        kept: facts that belong to the result even if the run does not reach its end.
+        peaks: reads the run's highest allocated and reserved bytes so far, on a GPU.
+        energy_counter: reads the energy counter of "cpu" or a GPU: time and joules, or why there is none.
     """
 
     def __init__(
@@ -123,42 +123,42 @@ class Context:
         return self._stages.open(name, facts)
 
     def spread(self, model: nn.Module) -> nn.Module:
-        """``model``, which lies on the device, as this run trains it: one of several ranks wraps it."""
+        """``model``, which is on the device, as this run trains it: one of several ranks wraps it."""
         return model
 
     def stage_seconds(self, name: str) -> float:
-        """How long the newest execution of stage ``name`` took, waiting for the GPU; NaN when there was none."""
+        """Duration of the latest execution of stage ``name``, waiting for the GPU; NaN if there was none."""
         return self._stages.newest_seconds(name)
 
     def follow(self, follower: StageFollower) -> None:
-        """Tell ``follower`` at which step and stage the run is."""
+        """Keep ``follower`` informed about the run's step and stage."""
         self._stages.follower = follower
 
     def metric(self, name: Literal["loss", "accuracy", "throughput"], value: float) -> None:
-        """Set a metric of the step that the next `progress` tells."""
+        """Set a metric for the step that the next `progress` reports."""
         self._metrics[name] = value
 
     def progress(self, step: int, steps: int) -> None:
-        """Report that ``step`` of ``steps`` is over; steps without a metric at most 20 times a second."""
+        """Report the end of ``step`` of ``steps``; steps without a metric at most 20 times a second."""
         now = self._clock()
         seconds = now - self._step_ended_s
         self._step_ended_s = now
         self.steps_done = step
         if self._stages.follower is not None:
             self._stages.follower.step = step + 1
-        # A step with a metric is always told; of the others one in a while, and the last.
+        # A step with a metric is always reported; of the others one now and then, and the last.
         if self._metrics or now - self._step_reported_s >= PROGRESS_PERIOD_S or step == steps:
             self._report_step(step, steps, seconds, now)
         else:
             self._untold = (step, steps, seconds)
         if self._requests.profile is not None:
-            # A profiled step takes longer than it would: it is no measure for others.
+            # A profiled step takes longer than usual: it is no reference for others.
             self._profile(step, seconds, last=step == steps)
         else:
             self._step_seconds.append(seconds)
 
     def begin_steps(self) -> None:
-        """Let the first step's time begin now, after everything that happens once."""
+        """Start the first step's time now, after all one-time work."""
         if self._requests.profile is not None and self._requests.profile.from_start:
             self._new_profiling(self._requests.profile).begin(1)
         self._step_ended_s = self._clock()
@@ -174,7 +174,7 @@ class Context:
         accuracy: float | None = None,
         throughput: float | None = None,
     ) -> None:
-        """Tell a step with its metrics: loss in nats, accuracy as a ratio, throughput in items per second."""
+        """Report a step with its metrics: loss in nats, accuracy as a ratio, throughput in items per second."""
         for name, value in (("loss", loss), ("accuracy", accuracy), ("throughput", throughput)):
             if value is not None:
                 self._metrics[name] = value
@@ -183,7 +183,7 @@ class Context:
     def epoch(
         self, epoch: int, *, loss: float, accuracy: float, seconds: float, device: str, observation: str
     ) -> EpochFinished:
-        """Tell that an epoch is over."""
+        """Report the end of an epoch."""
         ended = EpochFinished(
             time_s=self._clock(),
             run_id=self._run_id,
@@ -207,23 +207,23 @@ class Context:
         memory: Literal["pageable", "pinned"] = "pageable",
         blocking: bool = True,
     ) -> None:
-        """Tell a copy of ``bytes`` that took ``seconds``; copies of a kind are added up between two events."""
+        """Report a copy of ``bytes`` that took ``seconds``; copies of a kind are summed between two events."""
         self._traffic.add((from_device, to_device, memory, blocking), bytes, seconds)
 
     def note(self, topic: str, text: str, **details: Any) -> None:
-        """Tell a fact in words, with its figures in ``details``."""
+        """Report a fact as text, with its figures in ``details``."""
         self._emit(Note(time_s=self._clock(), run_id=self._run_id, topic=topic, text=text, details=details))
 
     def keep(self, **facts: Any) -> None:
-        """Facts for the result that shall be there however the run ends."""
+        """Add facts to the result, however the run ends."""
         self.kept.update(facts)
 
     def about_to_allocate(self, size: int, memory: str | None = None) -> None:
-        """Announce an allocation of ``size`` bytes of ``memory``: "cpu" or the run's device, which it is unless named.
+        """Announce an allocation of ``size`` bytes of ``memory``: "cpu" or the run's device, the default.
 
         Raises:
-            GuardRefused: when it would cross the guard's level; the run then ends as out of memory.
-            Cancelled: when the run was asked to stop.
+            GuardRefused: it would cross the guard's level; the run then ends as out of memory.
+            Cancelled: the run was asked to stop.
         """
         self.check_cancelled()
         if self._refuse is None:
@@ -233,18 +233,18 @@ class Context:
             raise GuardRefused(sentence, size)
 
     def memory(self) -> MemoryLevel | None:
-        """How full the run's device is; ``None`` without a reading."""
+        """Memory use of the run's device; ``None`` without a reading."""
         if self._memory is not None:
             return self._memory()
         return None
 
     def check_cancelled(self) -> None:
-        """To be called between operations.
+        """Call this between operations.
 
         Raises:
-            Cancelled: when the run was asked to stop.
+            Cancelled: the run was asked to stop.
         """
-        # In order of weight: stopping first, then what the user asked for between two operations.
+        # In order of importance: first stopping, then what the user requested between two operations.
         self.check_stopped()
         if self._requests.free_cache.is_set():
             self.free_cache()
@@ -252,33 +252,33 @@ class Context:
             self._profiling.end_if_long()
 
     def check_stopped(self) -> None:
-        """`check_cancelled` and nothing else: for the inside of torch's calls, on whichever thread they run it.
+        """Only the check for Stop in `check_cancelled`: for use inside torch's calls, in whichever thread they run.
 
         Raises:
-            Cancelled: when the run was asked to stop.
+            Cancelled: the run was asked to stop.
         """
         if self._requests.stop.is_set():
             raise Cancelled(self._requests.because)
 
     def wait(self, seconds: float) -> None:
-        """Let ``seconds`` pass, or less when the run is asked to stop.
+        """Wait for ``seconds``, or less if the run is asked to stop.
 
         Raises:
-            Cancelled: when it is.
+            Cancelled: it was asked to stop.
         """
-        # Also the wait ends at once when Stop is pressed.
+        # The wait ends at once when Stop is pressed.
         self._requests.stop.wait(max(0.0, seconds))
         self.check_cancelled()
 
     def sibling(self, kind: type[_Kind], device: torch.device, emit: Callable[[Event], None]) -> _Kind:
-        """A context of the same run on ``device``, with steps and stages of its own.
+        """A context for the same run on ``device``, with steps and stages of its own.
 
         Args:
             kind: its class.
             device: where the part of the run computes.
-            emit: takes what that part tells; `emit` passes it on.
+            emit: receives that part's events; `emit` passes them on.
         """
-        # Level and link are of one device: for another there is nothing known here.
+        # Memory level and link belong to one device: for another, nothing is known here.
         same = device == self.device
         return kind(
             device,
@@ -293,17 +293,17 @@ class Context:
         )
 
     def energy(self, device: str) -> tuple[float, float] | str:
-        """The energy counter of "cpu" or a GPU: when it was read (s) and what it said (J), or why there is none."""
+        """The energy counter of "cpu" or a GPU: when it was read (s) and its value (J), or why there is none."""
         if self.energy_counter is None:
             return "nothing reads it"
         return self.energy_counter(device)
 
     def report(self, event: Event) -> None:
-        """Pass on an event that a part of the run has told."""
+        """Pass on an event that a part of the run has reported."""
         self._emit(event)
 
     def free_cache(self) -> None:
-        """Give idle memory back, torch's cached segments and the host's freed heap."""
+        """Release idle memory: torch's cached segments and the host's freed heap."""
         self._requests.free_cache.clear()
         if self.device.type != "cpu":
             module_of(self.device).empty_cache()  # of all devices of its kind
@@ -316,7 +316,7 @@ class Context:
         torch.set_num_threads(threads)
 
     def flush(self) -> None:
-        """Tell everything that has been held back."""
+        """Report everything that was held back."""
         self._stages.flush()
         self._traffic.flush()
         if self._untold is not None:
@@ -324,24 +324,24 @@ class Context:
             self._report_step(step, steps, seconds, self._clock())
 
     def end_profile(self) -> None:
-        """Tell what has been profiled so far: the run has reached its end."""
+        """Report the profile so far: the run has reached its end."""
         if self._requests.profile is not None:
-            # Made here where profiling was asked for and no step has ended since.
+            # Created here if profiling was requested and no step has ended since.
             (self._profiling or self._new_profiling(self._requests.profile)).end()
             self._profiling = self._requests.profile = None
 
     def drop_profile(self) -> None:
-        """Leave the profiler, if it is on: the run has been stopped or has failed."""
+        """Leave the profiler, if it is on: the run was stopped or has failed."""
         if self._requests.profile is not None:
             (self._profiling or self._new_profiling(self._requests.profile)).drop()
             self._profiling = self._requests.profile = None
 
     def drop_stages(self) -> None:
-        """Forget stages that a broken device will not report any more."""
+        """Forget stages that a broken device will never complete."""
         self._stages.drop()
 
     def _profile(self, step: int, seconds: float, *, last: bool) -> None:
-        """Let the profile that is wanted learn of a step; what that takes belongs to no step."""
+        """Pass a step to the requested profile; the time for that belongs to no step."""
         request = self._requests.profile
         if request is None:
             return
@@ -352,11 +352,11 @@ class Context:
         self._step_ended_s = self._clock()
 
     def _new_profiling(self, request: ProfileRequest) -> Profiling:
-        # the first step carries what happens once
+        # the first step includes one-time work
         first = 1
         if self.steps_done > RECENT_STEPS:
             first = 0
-        # What is compared with profiled steps are those without a profiler.
+        # Profiled steps are compared with steps without a profiler.
         plain = list(self._step_seconds)[first:]
         self._profiling = Profiling(request, self.device, self.note, self._stages.annotate_with, plain)
         return self._profiling
@@ -368,7 +368,7 @@ class Context:
             self._traffic.add((source, target, stage.memory, stage.memory == "pageable"), facts["bytes"], seconds)
 
     def _report_step(self, step: int, steps: int, seconds: float, now_s: float) -> None:
-        # Stages before their step, so that the step in the record is complete.
+        # Stages before their step, so that the step is complete in the recording.
         self._stages.settle()
         self._emit(
             StepFinished(time_s=now_s, run_id=self._run_id, step=step, steps=steps, seconds=seconds, **self._metrics)
@@ -379,10 +379,10 @@ class Context:
 
 
 REPORT_PERIOD_S = 0.05
-"""Shortest time between two events of the same kind of copy: as fine as memory is read by default."""
+"""Shortest time in seconds between two events for the same kind of copy: the default resolution of memory readings."""
 
 Kind = tuple[str, str, Literal["pageable", "pinned"], bool]
-"""From, to, memory of the host's end, blocking."""
+"""From, to, type of host memory, blocking."""
 
 
 @dataclass(slots=True)
@@ -393,7 +393,7 @@ class _Sum:
 
 
 class Traffic:
-    """The copies of one run, those of one kind added up between two events."""
+    """The copies of one run, summed by kind between two events."""
 
     def __init__(self, emit: Callable[[Event], None], clock: Callable[[], float], run_id: int) -> None:
         self._emit = emit
@@ -402,7 +402,7 @@ class Traffic:
         self._sums: dict[Kind, _Sum] = {}
 
     def add(self, kind: Kind, size: int, seconds: float) -> None:
-        """Take in a copy of ``size`` bytes that took ``seconds``."""
+        """Add a copy of ``size`` bytes that took ``seconds``."""
         total = self._sums.setdefault(kind, _Sum())
         total.bytes += size
         total.seconds += seconds
@@ -412,7 +412,7 @@ class Traffic:
             self._report(kind, total, now)
 
     def flush(self) -> None:
-        """Tell what has not been told."""
+        """Report what was not yet reported."""
         for kind, total in self._sums.items():
             if total.bytes:
                 self._report(kind, total, self._clock())

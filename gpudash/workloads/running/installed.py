@@ -25,10 +25,10 @@ OWN_ENVIRONMENT = "pip install 'gpudash[torch]' in an environment of your own"
 
 
 def way_to_torch() -> tuple[str, str]:
-    """That torch is missing, and what brings it.
+    """The sentence that torch is missing, and how to install it.
 
-    An AppImage is mounted to be read: nothing can be installed into its Python. It tells its folder in ``APPDIR``, and
-    so does another one that only started this program, such as a terminal.
+    An AppImage is mounted read-only, so nothing can be installed into its Python. It sets its folder in ``APPDIR``,
+    but so does another one that only started this program, such as a terminal.
     """
     folder = os.environ.get("APPDIR")
     if folder and Path(sys.executable).is_relative_to(folder):
@@ -39,15 +39,15 @@ def way_to_torch() -> tuple[str, str]:
 NOT_INSTALLED = "{}; with it gpudash runs workloads, predicts what they need, simulates GPUs: {}".format(
     *way_to_torch()
 )
-"""What there is without it, in one sentence: the machine is watched, recordings and snapshots are opened."""
+"""What works without it, in one sentence: watching the machine, and opening recordings and snapshots."""
 
 NO_DRIVER = ("no NVIDIA driver", "No CUDA GPUs")
-"""Warnings of a CUDA build that only say there is no GPU, which is no fault of torch."""
+"""Warnings of a CUDA build that only report that there is no GPU, which is not a fault of torch."""
 
 
 @contextmanager
 def variable(name: str, value: str) -> Iterator[None]:
-    """An environment variable for a library that reads it now, unless the user has set it; no child is to have it."""
+    """Set an environment variable for a library that reads it now, unless the user has set it; not for children."""
     if name in os.environ:
         yield
         return
@@ -62,15 +62,15 @@ def torch_report(*, properties: bool = False) -> dict[str, Any]:
     """What torch is and sees; imports it here if necessary.
 
     Args:
-        properties: also read the devices' properties. torch initialises CUDA for that, which may cost memory on each;
-            otherwise the devices are only counted.
+        properties: also read the devices' properties. torch initialises CUDA for that, which may take memory on each;
+            otherwise devices are only counted.
 
     Returns:
         ``version``, ``cuda_version`` and ``hip_version`` (``None``: not installed, a build for neither),
-        ``cuda_available``, ``devices`` (list of ``name, product, uuid, total_bytes``: CUDA's, then Intel's and Apple's;
-        without ``properties`` the last three are ``None`` but of Apple's), ``seconds`` the import took,
-        ``simulator_problem``: one sentence when this torch cannot be given a simulated GPU, and ``problem``: one when
-        torch is missing, broken or cannot use CUDA; else both are ``None``.
+        ``cuda_available``, ``devices`` (list of ``name, product, uuid, total_bytes``: CUDA's, then Intel's and
+        Apple's; without ``properties`` the last three are ``None`` except for Apple's), ``seconds`` for the import,
+        ``simulator_problem``: a sentence if this torch cannot be given a simulated GPU, and ``problem``: a sentence if
+        torch is missing, broken or cannot use CUDA; otherwise both are ``None``.
     """
     began = time.perf_counter()
     report = _without_torch()
@@ -81,7 +81,7 @@ def torch_report(*, properties: bool = False) -> dict[str, Any]:
             report["problem"] = _broken(error)
         else:
             report["problem"] = NOT_INSTALLED
-    except Exception as error:  # a broken installation fails in any way: OSError on a library, RuntimeError, …
+    except Exception as error:  # a broken installation may fail in any way: OSError on a library, RuntimeError, …
         logger.warning("torch cannot be imported", exc_info=True)
         report["problem"] = _broken(error)
     else:
@@ -95,10 +95,10 @@ def torch_report(*, properties: bool = False) -> dict[str, Any]:
 
 
 def quick_torch_report(*, properties: bool = False) -> dict[str, Any]:
-    """`torch_report`, without importing torch where its files say enough: a build that can see no device here.
+    """`torch_report` without importing torch if its files are sufficient: a build that can see no device here.
 
-    Where a file is missing or says something unknown, torch is imported, and says itself what is wrong. "seconds" is 0
-    where it was not.
+    If a file is missing or has unknown contents, torch is imported, and reports the problem itself. "seconds" is 0 if
+    it was not imported.
     """
     if "torch" not in sys.modules and sys.platform.startswith("linux"):
         build = _build_without_devices()
@@ -108,7 +108,7 @@ def quick_torch_report(*, properties: bool = False) -> dict[str, Any]:
 
 
 def _without_torch() -> dict[str, Any]:
-    """The report of a Python without torch, which the rest is added to."""
+    """The report for a Python without torch, as a base for others."""
     return {
         "version": None,
         "cuda_version": None,
@@ -122,15 +122,15 @@ def _without_torch() -> dict[str, Any]:
 
 
 LIBRARIES = ("libc10.so", "libtorch.so", "libtorch_cpu.so", "libtorch_python.so")
-"""Shared libraries in ``torch/lib`` that every build for Linux has; importing torch without one fails."""
+"""Shared libraries in ``torch/lib`` of every build for Linux; importing torch without one fails."""
 
 
 LONGEST_VERSION = 65_536
-"""Bytes of the largest ``torch/version.py`` that is read; it has a dozen lines."""
+"""The largest ``torch/version.py`` in bytes that is read; it has a dozen lines."""
 
 
 def _build_without_devices() -> dict[str, Any] | None:
-    """Version and build of an installed torch that can see no device here; ``None`` where it has to be asked."""
+    """Version and build of an installed torch that can see no device here; ``None`` if it must be imported."""
     found = importlib.util.find_spec("torch")
     if found is None or found.origin is None or not found.submodule_search_locations:
         return None
@@ -143,14 +143,14 @@ def _build_without_devices() -> dict[str, Any] | None:
         return None
     version = build.get("__version__")
     if not isinstance(version, str) or unmeasured_torch(version):
-        return None  # it may lack what a simulated GPU is built on
+        return None  # it may lack what a simulated GPU builds on
     if build.get("hip") or build.get("xpu") or (build.get("cuda") and _has_cuda_driver()):
         return None
     return {"version": version, "cuda_version": build.get("cuda"), "hip_version": build.get("hip")}
 
 
 def _literals(source: str) -> dict[str, Any]:
-    """The names that the top of a module gives constants to."""
+    """The names that a module assigns constants to at its top level."""
     values: dict[str, Any] = {}
     for line in ast.parse(source).body:
         target = line.targets[0] if isinstance(line, ast.Assign) else getattr(line, "target", None)
@@ -161,7 +161,7 @@ def _literals(source: str) -> dict[str, Any]:
 
 
 def _has_cuda_driver() -> bool:
-    """Whether the library that CUDA talks to the driver through is there; without it torch sees no CUDA device."""
+    """Whether the library that connects CUDA to the driver exists; without it torch sees no CUDA device."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -176,7 +176,7 @@ def _simulator_problem() -> str | None:
 
 
 def _imported() -> Any:
-    """torch, which learns at its import that warnings of its C++ code, a profiler's above all, are for no terminal."""
+    """torch, imported so that warnings of its C++ code, especially the profiler's, do not go to the terminal."""
     with variable("TORCH_CPP_LOG_LEVEL", "ERROR"):
         import torch
     return torch
@@ -192,7 +192,7 @@ def torch_text(report: dict[str, Any]) -> str:
 
 
 def gpu_uuid(properties: Any) -> str | None:
-    """NVML's spelling of the UUID in torch's device properties; ``None`` where torch gives none."""
+    """The UUID in torch's device properties in NVML's spelling; ``None`` if torch has none."""
     uuid = getattr(properties, "uuid", None)
     if uuid is None:
         return None
@@ -203,7 +203,7 @@ def gpu_uuid(properties: Any) -> str | None:
 
 
 def missing_torch(error: Exception) -> str:
-    """Why something that needs torch failed, without a full stop: `NOT_INSTALLED`, or what the error says."""
+    """Why something that needs torch failed, without a full stop: `NOT_INSTALLED`, or the error's message."""
     if isinstance(error, ModuleNotFoundError) and error.name == "torch":
         return NOT_INSTALLED
     return str(error).rstrip(".")
@@ -225,7 +225,7 @@ def _cuda_devices(properties: bool) -> dict[str, Any]:
             if available:
                 count = torch.cuda.device_count()
             devices = [_device(index, properties) for index in range(count)]
-        except Exception as error:  # CUDA's and the driver library's failures have no common type
+        except Exception as error:  # failures of CUDA and the driver library have no common type
             logger.warning("CUDA cannot be used", exc_info=True)
             found = {"cuda_available": False, "devices": []}
             return {**found, "problem": _unusable(str(error) or type(error).__name__)}
@@ -252,11 +252,11 @@ def _device(index: int, properties: bool) -> dict[str, Any]:
 
 
 def other_devices(torch: Any, *, properties: bool) -> list[dict[str, Any]]:
-    """Intel's and Apple's devices, as of `torch_report`.
+    """Intel's and Apple's devices, as in `torch_report`.
 
     Args:
         torch: the module.
-        properties: also read those of Intel's, for which torch initialises them. Apple's take nothing.
+        properties: also read those of Intel's, which torch initialises for that. Apple's need no initialisation.
     """
     found = []
     try:
@@ -276,7 +276,7 @@ def other_devices(torch: Any, *, properties: bool) -> list[dict[str, Any]]:
             name, total = torch.backends.mps.get_name(), torch.mps.recommended_max_memory()
             found.append({"name": "mps", "product": str(name), "uuid": None, "total_bytes": int(total)})
     except (AttributeError, RuntimeError):
-        pass  # a torch too old to tell, or a driver that is broken: what it has told by then is what there is
+        pass  # torch is too old, or a driver is broken: keep the devices found so far
     return found
 
 

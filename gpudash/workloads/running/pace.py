@@ -1,4 +1,4 @@
-"""Allocations at a steady pace, announced, told and counted."""
+"""Allocations at a steady pace, announced, reported and counted."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from gpudash.specs import PressureSpec
 from gpudash.workloads.running.context import Context
 
 TOUCH = 2**27
-"""Bytes written in one operation: a fraction of a second even where the system hands out pages slowly."""
+"""Bytes written in one operation: a fraction of a second even if the system provides pages slowly."""
 
 
 class Pace:
-    """Lets the steps of a pattern begin `PressureSpec.rate` a second, and keeps the run's figures.
+    """Starts the steps of a pattern at `PressureSpec.rate` per second, and keeps the run's figures.
 
     Args:
-        steps: how many there will be; ``None``: as many as the free memory has room for, where it has been read.
+        steps: how many there will be; ``None``: as many as fit into free memory, if that was read.
     """
 
     def __init__(self, spec: PressureSpec, context: Context, steps: int | None) -> None:
@@ -34,31 +34,31 @@ class Pace:
         """Wait until the next step is due.
 
         Raises:
-            Cancelled: when the run is asked to stop.
+            Cancelled: the run is asked to stop.
         """
         self._context.wait(self._began_s + self._begun / self._spec.rate - time.perf_counter())
         self._begun += 1
 
     def done(self, held_bytes: int, loss: float | None = None) -> None:
-        """Tell that a step is over, and that ``held_bytes`` are held now."""
+        """Report the end of a step, and that ``held_bytes`` are held now."""
         context = self._context
         context.keep(allocated_bytes=max(context.kept["allocated_bytes"], held_bytes), allocations=self._begun)
         context.step(self._begun, max(self._begun, self._steps), loss=loss)
 
     def hold(self, held_bytes: int) -> None:
-        """Stay at the level reached for `PressureSpec.hold` seconds."""
+        """Stay at the current level for `PressureSpec.hold` seconds."""
         with self._context.stage("hold", bytes=held_bytes, copied=False):
             self._context.wait(self._spec.hold)
         self._context.keep(held_seconds=self._context.kept["held_seconds"] + self._spec.hold)
 
 
 def filled(size: int, context: Context) -> torch.Tensor:
-    """``size`` bytes of the run's device whose pages are all written: untouched memory is not used.
+    """Allocate ``size`` bytes on the run's device and write all pages: untouched memory is not in use.
 
-    A simulated GPU counts what is asked for, and what is written to it would take the host's memory.
+    A simulated GPU counts requests, and writing to it would take the host's memory.
 
     Raises:
-        GuardRefused: when they would cross the guard's level.
+        GuardRefused: they would cross the guard's level.
     """
     context.about_to_allocate(size)
     device = str(context.device)
@@ -72,7 +72,7 @@ def filled(size: int, context: Context) -> torch.Tensor:
 
 
 def release(held: list[torch.Tensor], context: Context) -> None:
-    """Free what is held and give it back to the system."""
+    """Free what is held and return it to the system."""
     with context.stage("free", bytes=sum(memory.nbytes for memory in held), copied=False):
         held.clear()
         context.free_cache()

@@ -1,4 +1,4 @@
-"""One run: torch set up as the spec asks, the workload called, everything put back."""
+"""One run: configures torch as the spec says, calls the workload, and restores everything."""
 
 from __future__ import annotations
 
@@ -57,24 +57,27 @@ class RunRequest:
         spec: what to run.
         device: torch's name of the device: "cpu", "cuda:0", "sim:0".
         run_id: its number in the session.
-        refuse: asked with the bytes of an announced allocation, its memory, "cpu" or `device`, and maybe what is known
-            to be in use there; a sentence refuses it.
-        memory: how full the device is; ``None`` without a reading.
-        warn_ratio: memory level of a warning, 0 to 1.
-        expected_uuid: the GPU that NVML says ``device`` is; any other ends the run. ``device`` where torch alone knows.
-        link_bytes_per_second: theoretical rate of the link to the device, where it is known.
+        refuse: called with the bytes of an announced allocation, its memory, "cpu" or `device`, and optionally the
+            bytes known to be in use there; returns a sentence to refuse it.
+        memory: returns the device's memory use; ``None`` without a reading.
+        warn_ratio: memory level for a warning, 0 to 1.
+        expected_uuid: the UUID that NVML reports for ``device``; any other ends the run. ``device`` if only torch
+            knows it.
+        link_bytes_per_second: theoretical rate of the link to the device, if known.
         cards: the simulated GPUs ``sim:0``, ``sim:1`` and so on.
         memory_cap: the most that torch may reserve on the device.
-        surroundings: what else holds memory of the device, for explaining an out-of-memory.
-        energy: reads the energy counter of a device, as `Context.energy` answers.
+        surroundings: returns what else holds memory of the device, for explaining an out-of-memory.
+        energy: reads the energy counter of a device, as `Context.energy` returns it.
         isolate: whether the run has a process of its own.
-        profile: steps to profile from the run's beginning, or after its first step.
-        on_host: given that process's number before the run begins there, and ``None`` once it has ended.
-        on_cards: given that process's number and the figures of its simulated cards, some 40 times a second; none once
-            it has ended. Each rank of a run on several has its own card, whose figures then say its ``pid``.
-        devices: what is known of the devices of a run on several, one a rank or one a half of a model that is split.
-        on_requests: given a simulated card's name and what was asked of it, of a run in a process of its own.
-        on_ranks: given what reads its ranks' resident bytes by their processes' numbers, and ``None`` at its end.
+        profile: steps to profile from the start of the run, or after its first step.
+        on_host: called with that process's ID before the run starts there, and with ``None`` once it has ended.
+        on_cards: called with that process's ID and the figures of its simulated cards, some 40 times a second; with
+            none once it has ended. Each rank of a run on several devices has its own card, whose figures then include
+            its ``pid``.
+        devices: what is known about the devices of a run on several, one per rank or per half of a split model.
+        on_requests: called with a simulated card's name and the requests to it, for a run in a process of its own.
+        on_ranks: called with a function that reads its ranks' resident bytes by process ID, and with ``None`` at its
+            end.
     """
 
     spec: Spec
@@ -100,11 +103,11 @@ class RunRequest:
 
 @dataclass(eq=False)
 class RequestedRun:
-    """A run as the worker's thread performs it, here or in processes of its own.
+    """A run as the worker's thread performs it, here or in other processes.
 
     Attributes:
-        emit, clock, on_probe: as of `Worker`.
-        began_s: session time of its beginning.
+        emit, clock, on_probe: as for `Worker`.
+        began_s: session time of its start.
     """
 
     request: RunRequest
@@ -130,38 +133,38 @@ class RequestedRun:
         )
 
     def _stopped(self, progress: Progress) -> Event:
-        """The ending of a run that did what it was asked to: stop."""
+        """The ending of a run that stopped on request."""
         return ending_of(Cancelled(self.requests.because), progress, self.request.spec.name, self.request.device)
 
     def _killed(self, progress: Progress, patience_s: float) -> Event:
-        """The ending of a run whose processes are killed: it was asked to stop, and did not for so many seconds."""
+        """The ending of a run whose processes are killed, because it did not stop within so many seconds."""
         text = f"Ended by SIGKILL, sent by gpudash as it had not stopped {patience_s:g} s after it was asked to."
         signals = [{"signal": "SIGKILL", "when": f"{patience_s:g} s after it was asked to stop"}]
         return self._stopped(replace(progress, result={**progress.result, "stop": {"text": text, "signals": signals}}))
 
 
 class Run(RequestedRun):
-    """A run on the worker's thread, from its first event to the one that ends it."""
+    """A run on the worker's thread, from its first event to its ending."""
 
     _context: Context | None = None
     _post_mortem: PostMortem | None = None
     _peaks: Mapping[str, int | None] = NO_PEAKS
 
     def perform(self, torch_problem: str | None = None) -> Event:
-        """Run the workload; every exception becomes the event that tells it.
+        """Run the workload; every exception becomes the event that reports it.
 
         Args:
-            torch_problem: why there is no torch, which ends the run at once.
+            torch_problem: why torch is missing, which ends the run at once.
 
         Returns:
-            the ending, not yet emitted: memory may be given back before anybody hears of it.
+            the ending, not yet emitted: memory may be freed before it is reported.
         """
         self.emit(self._begun())
         try:
             if torch_problem is not None:
                 raise WorkloadError("torch", f"{torch_problem.partition(';')[0]}.", f"Run: {way_to_torch()[1]}")
             result = self._run()
-        except BaseException as error:  # a workload may raise anything, and every run has an end
+        except BaseException as error:  # a workload may raise anything, and every run has an ending
             if not isinstance(error, Cancelled):
                 # as text: a handler that keeps the exception would keep the run's tensors
                 logger.warning("run %d ended with an exception\n%s", self.request.run_id, traceback.format_exc())
@@ -189,7 +192,7 @@ class Run(RequestedRun):
         if kind_of(request.device) == "sim":
             simulated.add(request.cards)
         device = torch.device(request.device)
-        # Before anything is allocated: on the wrong GPU the readings would be another's.
+        # Before anything is allocated: on the wrong GPU the readings would be those of another.
         confirm(device, request.expected_uuid)
         devices = (device, *(torch.device(one.name) for one in request.devices[1:]))
         for other, known in zip(devices[1:], request.devices[1:], strict=True):
@@ -213,8 +216,7 @@ class Run(RequestedRun):
             context.keep(remark=remark)
         if device.type == "sim":
             context.keep(remark=SPEED_REMARK.format(device=device))
-        # In this order, and left the other way round: threads and seeds around everything, what follows memory
-        # innermost.
+        # In this order, and left in reverse: threads and seeds around everything, memory recording innermost.
         with ExitStack() as stack:
             stack.enter_context(_torch_as_requested(request.spec, device))
             for one in devices:
@@ -226,7 +228,7 @@ class Run(RequestedRun):
                 result = workload(request.spec, context)
                 context.end_profile()
                 context.flush()
-            # Also for KeyboardInterrupt and SystemExit: a profiler that stays on would slow down all later runs.
+            # Also for KeyboardInterrupt and SystemExit: a profiler left on would slow down all later runs.
             except BaseException:
                 context.drop_profile()
                 self._report_what_was_done(context)
@@ -237,13 +239,13 @@ class Run(RequestedRun):
     def _report_what_was_done(context: Context) -> None:
         try:
             context.flush()
-        except Exception:  # a broken device answers nothing more, and the first error is the one worth telling
+        except Exception:  # a broken device raises further errors, but the first one is to be reported
             logger.warning("the stages of a run that failed could not be told\n%s", traceback.format_exc())
             context.drop_stages()
 
     @contextmanager
     def _followed(self, devices: tuple[torch.device, ...], context: Context) -> Iterator[None]:
-        """Who allocates what is followed on a GPU, so that a full memory can be explained; not on several."""
+        """Record who allocates what on a GPU, so that a full memory can be explained; not on several GPUs."""
         if len(devices) > 1:
             context.follow(_Unexplained(self.requests, context))
         collector = None
@@ -280,11 +282,11 @@ class Run(RequestedRun):
 
     @contextmanager
     def _probed(self, devices: tuple[torch.device, ...]) -> Iterator[None]:
-        """Allocators are read from the run's beginning on, and after it too: torch keeps what it has reserved."""
+        """Read allocators from the start of the run, and after it too: torch keeps what it has reserved."""
         if devices[0].type == "cpu":
             yield
             return
-        by_torch = self.request.expected_uuid == self.request.device  # nobody else reads it
+        by_torch = self.request.expected_uuid == self.request.device  # no other source reads it
         probes = [AllocatorProbe(device, with_memory=by_torch) for device in devices]
         if self._context is not None:
             self._context.peaks = probes[0].peaks
@@ -301,7 +303,7 @@ class Run(RequestedRun):
 
 
 class _Unexplained:
-    """Follows a run on several devices, and says that what their memory holds is not explained."""
+    """For a run on several devices: reports that what their memory holds is not explained."""
 
     stage = ""
 
@@ -325,12 +327,12 @@ def resolve(spec: Spec) -> Workload:
     """The function that ``spec.run`` names.
 
     Raises:
-        WorkloadError: one sentence, when it cannot be imported.
+        WorkloadError: in one sentence, if it cannot be imported.
     """
     module, _, function = spec.run.partition(":")
     try:
         found: Workload = getattr(importlib.import_module(module), function)
-    except Exception as error:  # a third party's module may raise anything
+    except Exception as error:  # a third-party module may raise anything
         first = next(iter(str(error).splitlines()), "")
         raise WorkloadError(
             "workload",
@@ -343,7 +345,7 @@ def resolve(spec: Spec) -> Workload:
 def within(
     memory: Callable[[], MemoryLevel | None] | None, cap: MemoryCap | None
 ) -> Callable[[], MemoryLevel | None] | None:
-    """Reads how full a memory is, of which no more is free than ``cap`` allows."""
+    """Wrap ``memory`` to report no more free memory than ``cap`` allows."""
     if memory is None or cap is None:
         return memory
 
@@ -351,7 +353,7 @@ def within(
         level = memory()
         if level is None:
             return None
-        # As torch computes it: the fraction of the whole, rounded down (torch.cuda.set_per_process_memory_fraction).
+        # Computed as in torch: the fraction of the whole, rounded down (torch.cuda.set_per_process_memory_fraction).
         allowed = int(cap.fraction(level.total_bytes) * level.total_bytes)
         return replace(level, free_bytes=min(level.free_bytes, allowed))
 
@@ -359,10 +361,10 @@ def within(
 
 
 def confirm(device: torch.device, expected_uuid: str | None) -> None:
-    """Make sure that torch has ``device``, may use it in this process and means the same GPU by it as NVML.
+    """Make sure that torch has ``device``, may use it in this process, and that NVML means the same GPU.
 
     Raises:
-        WorkloadError: one sentence, when not.
+        WorkloadError: in one sentence, if not.
     """
     import torch
 
@@ -391,7 +393,7 @@ def confirm(device: torch.device, expected_uuid: str | None) -> None:
             "device", f"torch has no {device}: it sees {there} CUDA devices and is {build}.", DEVICES_REMEDY
         )
     if expected_uuid is None or not expected_uuid.startswith("GPU-"):
-        return  # torch itself told of it; for a MIG instance some versions of CUDA tell the UUID of its GPU
+        return  # torch itself reported it; for a MIG instance some versions of CUDA report the UUID of its GPU
     found = gpu_uuid(torch.cuda.get_device_properties(device))
     if found is not None and found.partition("-")[2] != expected_uuid.partition("-")[2]:
         raise WorkloadError(
@@ -402,25 +404,25 @@ def confirm(device: torch.device, expected_uuid: str | None) -> None:
 
 
 def release(*, context: bool = False) -> tuple[int | None, int | None]:
-    """Let go of what a run has left: garbage, cuBLAS workspaces, segments that torch holds idle, the host's freed heap.
+    """Free what a run has left: garbage, cuBLAS workspaces, cached segments, the host's freed heap.
 
     Args:
-        context: also give back a simulated GPU's context, as a process of the run's own would at its end.
+        context: also free a simulated GPU's context, as the end of a process of its own would.
 
     Returns:
-        bytes torch had and has reserved on all GPUs, the simulated ones too; ``None`` where no run has used any, which
-        are then left untouched.
+        bytes torch had and has reserved on all GPUs, including simulated ones; ``None`` if no run has used any, which
+        are then not initialised.
 
     Raises:
-        RuntimeError: torch's, when CUDA is broken for this process.
+        RuntimeError: torch's, if CUDA is broken in this process.
     """
     give_back()
     backend = simulated.in_use()
-    # Not imported for this: without a run there is nothing to give back.
+    # Not imported for this: without a run there is nothing to free.
     if backend is not None:
         return simulated.release(backend, context=context)
     torch = sys.modules.get("torch")
-    # Asking CUDA would make a context, of hundreds of MiB.
+    # Calling CUDA would create a context with hundreds of MiB.
     if torch is None or not torch.cuda.is_initialized():
         return None, None
     before = _reserved_bytes(torch)
@@ -438,7 +440,7 @@ def _reserved_bytes(torch: Any) -> int:
 
 @contextmanager
 def _torch_as_requested(spec: Spec, device: torch.device) -> Iterator[None]:
-    """Seeds and CPU threads for a run; a workload whose operations are large may raise the latter."""
+    """Set seeds and CPU threads for a run; a workload with large operations may increase the latter."""
     import torch
 
     threads = torch.get_num_threads()
@@ -448,6 +450,6 @@ def _torch_as_requested(spec: Spec, device: torch.device) -> Iterator[None]:
     try:
         with nullcontext() if device.type == "cpu" else module_of(device).device(device):
             yield
-    # Other runs in this process, and the window's own figures, are not to inherit them.
+    # Other runs in this process, and the window's own figures, must not inherit them.
     finally:
         torch.set_num_threads(threads)

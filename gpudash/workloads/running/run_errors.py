@@ -1,5 +1,5 @@
-"""How a run ends other than well: the exceptions, and what they are called in words; and how one ends whose own process
-has ended without telling, by what the system says of it.
+"""How a run ends other than well: the exceptions and their texts, and how to report a run whose own process ended
+without a message, from what the system says about it.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ EXITED_REMEDY = "Find out what calls exit in the workload, or in what it uses."
 SILENT_REMEDY = "Start the run again; the workload, or what it uses, has closed files that are not its own."
 
 UNHEARD = 70
-"""Exit code of a run's own process that can tell nothing any more (EX_SOFTWARE in sysexits.h)."""
+"""Exit code of a run's own process that can no longer report anything (EX_SOFTWARE in sysexits.h)."""
 
 CLOSED = "its process closed its connection and was ended"
 
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """What is known of a refused request, in bytes; ``None`` where unknown.
+    """What is known about a refused request, in bytes; ``None`` if unknown.
 
     Attributes:
-        memory: which is full.
-        requested: of the device.
+        memory: which memory is full.
+        requested: from the device.
         capacity, free: of the device.
         allowed: what the process may reserve.
         index: of the GPU.
@@ -74,7 +74,7 @@ class Shortage:
 
 
 class Cancelled(Exception):  # noqa: N818 - nothing went wrong: the user asked
-    """The run was asked to stop. `because` holds the guard's sentence when it was not the user."""
+    """The run was asked to stop. `because` holds the guard's sentence if it was not the user."""
 
     def __init__(self, because: str | None = None) -> None:
         super().__init__(because or "the run was stopped")
@@ -90,11 +90,11 @@ class GuardRefused(Exception):  # noqa: N818 - named for what happened
 
 
 class WorkloadError(Exception):
-    """A run cannot go on for a reason it can put into words.
+    """A run cannot continue, for a reason that can be stated.
 
     Attributes:
         kind: one word for programs ("nan", "device").
-        remedy: one sentence saying what to do.
+        remedy: one sentence on what to do.
     """
 
     def __init__(self, kind: str, message: str, remedy: str) -> None:
@@ -105,7 +105,7 @@ class WorkloadError(Exception):
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run had come when it ended: what every ending event carries."""
+    """How far a run had come when it ended; every ending event has it."""
 
     time_s: float
     run_id: int
@@ -118,8 +118,8 @@ class Progress:
 
 
 def ending_of(error: BaseException, progress: Progress, workload: str, device: str) -> Event:
-    """The event that tells how ``error`` ended a run, in plain words, with the traceback apart."""
-    # What the run was asked for is no error, and is looked at before memory's words are.
+    """The event that reports how ``error`` ended a run, in plain language, with the traceback as a separate field."""
+    # A requested stop is not an error, and is checked before any text about memory.
     if isinstance(error, Cancelled):
         if error.because is None:
             return RunEnd(status="cancelled", **progress.fields())
@@ -143,9 +143,9 @@ def ending_of(error: BaseException, progress: Progress, workload: str, device: s
 
 
 def shortage_of(error: BaseException) -> Shortage | None:
-    """What ``error`` tells of memory that ran out; ``None`` when it is about something else.
+    """What ``error`` says about memory that ran out; ``None`` if it is about something else.
 
-    The simulator's error holds the refusal itself. CUDA's and the host's are known by torch's words alone.
+    The simulator's error holds the refusal itself. Those of CUDA and the host are recognised only by torch's messages.
     """
     memory = memory_ran_out(error)
     if memory is None:
@@ -168,9 +168,9 @@ def shortage_of(error: BaseException) -> Shortage | None:
 
 
 def memory_ran_out(error: BaseException) -> Memory | None:
-    """Which memory ``error`` says is full; ``None`` when it is about something else."""
+    """The memory that ``error`` says is full; ``None`` if it is about something else."""
     text = str(error)
-    # torch's CPU allocator raises RuntimeError, with its name in it (c10/core/impl/alloc_cpu.cpp).
+    # torch's CPU allocator raises RuntimeError, with its name in the message (c10/core/impl/alloc_cpu.cpp).
     if isinstance(error, MemoryError) or _CPU_ALLOCATOR in text:
         return "host"
     if text.startswith(_SIMULATED_FULL):
@@ -193,7 +193,7 @@ def _guarded(sentence: str, requested: int | None, progress: Progress) -> Event:
 
 
 def _shortage_text(short: Shortage, device: str) -> str:
-    if short.index is not None and kind_of(device) == short.memory:  # of a split model it may be the second
+    if short.index is not None and kind_of(device) == short.memory:  # for a split model it may be the second GPU
         device = f"{short.memory}:{short.index}"
     if short.memory == "host":
         where = "This computer's memory"
@@ -206,7 +206,7 @@ def _shortage_text(short: Shortage, device: str) -> str:
     if short.capacity is not None and free is not None:
         parts.append(f"{format_pair(free, short.capacity)} were free")
     if limit is not None and limit != short.capacity:
-        # Free memory would have been enough: the cap refused, and not the card.
+        # Free memory would have been enough: the limit refused, not the card.
         if requested is not None and free is not None and requested <= free:
             parts[0] = f"The memory cap of {format_bytes(limit)} on {shown_name(device)} was reached"
         else:
@@ -241,13 +241,13 @@ def _bytes(text: str) -> int | None:
 
 
 class MemoryKills:
-    """Counts what the kernel has killed because memory was full: in our control groups, else on the whole system.
+    """Counts what the kernel has killed because memory was full: in our control groups, otherwise on the whole system.
 
-    Files and fields as in the kernel's Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst and vmstat's
-    ``oom_kill``.
+    Files and fields are those of the kernel's Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst and
+    vmstat's ``oom_kill``.
 
     Args:
-        root: where ``proc`` and ``sys`` are found.
+        root: the folder with ``proc`` and ``sys``.
     """
 
     def __init__(self, root: Path = Path("/")) -> None:
@@ -255,7 +255,7 @@ class MemoryKills:
         self._before = self._count()
 
     def rose(self) -> bool:
-        """Whether there are more than when counting began."""
+        """Whether there are more than when counting started."""
         return self._count() > self._before
 
     def _count(self) -> int:
@@ -263,14 +263,14 @@ class MemoryKills:
 
 
 def died(code: int | None, progress: Progress, workload: str, *, memory_was_full: bool, details: str) -> Event:
-    """The event that tells the end of a run by that of its process.
+    """The event that reports a run's end from the end of its process.
 
     Args:
-        code: exit code as `subprocess` has it; ``None`` when it was alive, and ended because it was silent.
-        memory_was_full: whether the kernel killed something because of that meanwhile.
-        details: where the process was, as far as it said.
+        code: exit code as in `subprocess`; ``None`` if it was alive, and was ended because it was silent.
+        memory_was_full: whether the kernel killed something for lack of memory meanwhile.
+        details: where the process was, as far as it is known.
     """
-    # SIGKILL is also what a user sends: only with the kernel's count it is the system's doing.
+    # A user may send SIGKILL too: only with the kernel's count was it the system.
     if code == -signal.SIGKILL and memory_was_full:
         message = (
             f"This computer's memory ran out: the system killed the process of the run after {progress.steps} steps."
@@ -299,7 +299,7 @@ def died(code: int | None, progress: Progress, workload: str, *, memory_was_full
 
 
 def signal_text(number: int) -> str:
-    """A signal in words and by its name: "Segmentation fault, SIGSEGV"."""
+    """A signal's description and name: "Segmentation fault, SIGSEGV"."""
     try:
         name = signal.Signals(number).name
     except ValueError:
@@ -311,7 +311,7 @@ def signal_text(number: int) -> str:
 
 
 def _counters(root: Path) -> Iterator[Path]:
-    """The innermost of our groups' counters in each hierarchy; where there is none, the system's."""
+    """The innermost counters of our groups in each hierarchy; if there are none, the system's."""
     found = False
     for line in text_of(root / "proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
@@ -323,7 +323,7 @@ def _counters(root: Path) -> Iterator[Path]:
         else:
             continue
         inside = PurePosixPath(name.lstrip("/"))
-        # In a container the group's own name may not be part of the path: its group is the root of what is seen.
+        # In a container the group's own name may not be part of the path: its group is the root of the visible tree.
         folders = [root / mount / place for mount in mounts for place in (inside, PurePosixPath())]
         for folder in folders:
             if _kills(folder / file) is not None:

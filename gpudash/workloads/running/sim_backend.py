@@ -21,14 +21,14 @@ BACKEND = "gpudash.simulator.device.backend"
 
 
 def problem() -> str | None:
-    """Why the torch of this process cannot be given a simulated GPU, in one sentence; ``None`` when it can."""
+    """Why this process's torch cannot be given a simulated GPU, in one sentence; ``None`` if it can."""
     from gpudash.simulator.device import probe
 
     return probe.problem()
 
 
 def in_use() -> Backend | None:
-    """The simulated device of this process; ``None`` while no run has used it. Imports nothing."""
+    """The simulated device of this process; ``None`` if no run has used it. Imports nothing."""
     backend = sys.modules.get(BACKEND)
     found: Backend | None = None
     if backend is not None:
@@ -40,7 +40,8 @@ def add(cards: Sequence[SimulatedGpu]) -> None:
     """Make ``cards`` torch's devices ``sim:0``, ``sim:1`` and so on, unless they are already.
 
     Raises:
-        WorkloadError: one sentence, when this process has run on CUDA, this torch cannot, or other cards are in use.
+        WorkloadError: in one sentence, if this process has run on CUDA, this torch does not support it, or other cards
+            are in use.
     """
     import torch
 
@@ -62,10 +63,10 @@ def add(cards: Sequence[SimulatedGpu]) -> None:
 
 
 def refuse_cuda() -> None:
-    """Keep CUDA away from a process that has run on a simulated GPU.
+    """Keep CUDA out of a process that has run on a simulated GPU.
 
     Raises:
-        WorkloadError: when it has.
+        WorkloadError: it has.
     """
     if in_use() is not None:
         raise WorkloadError(
@@ -76,8 +77,8 @@ def refuse_cuda() -> None:
 
 
 def release(backend: Backend, *, context: bool) -> tuple[int, int]:
-    """Let go of the workspaces, of idle segments and, with ``context``, of the contexts of cards on which nothing is
-    left; bytes reserved on all cards before and after.
+    """Free the workspaces, cached segments and, with ``context``, the contexts of empty cards; returns the bytes
+    reserved on all cards before and after.
     """
     before = sum(card.reserved_bytes() for card in backend.cards)
     backend.engine.drop_workspaces()
@@ -88,7 +89,7 @@ def release(backend: Backend, *, context: bool) -> tuple[int, int]:
 
 
 def card_fields(card: SimulatedGpu) -> dict[str, Any]:
-    """A card of this process, on which another process is to run; what this one holds of it is another's there."""
+    """Describe a card of this process for another process, where this one's memory counts as others'."""
     others, ours = dict(card.others), card.reserved_bytes() + card.context_bytes
     if ours:
         others[os.getpid()] = ours
@@ -103,10 +104,10 @@ def card_fields(card: SimulatedGpu) -> dict[str, Any]:
 
 
 def card_from(fields: Mapping[str, Any], table: ProcessTable | None = None) -> SimulatedGpu:
-    """The card that `card_fields` described, in the process that is to run on it.
+    """The card that `card_fields` described, in the process that runs on it.
 
     Args:
-        table: the processes that it is shared with, as of `SimulatedGpu`.
+        table: the processes that share it, as for `SimulatedGpu`.
     """
     settings = dict(fields["settings"])
     divisions = settings["roundup_power2_divisions"]
@@ -125,7 +126,7 @@ def card_from(fields: Mapping[str, Any], table: ProcessTable | None = None) -> S
 
 
 def card_figures(card: SimulatedGpu) -> dict[str, Any]:
-    """What a card holds now, as a message that `MirroredCard` shows; sizes in bytes."""
+    """What a card holds now, as a message for `MirroredCard`; sizes in bytes."""
     return {
         "index": card.index,
         "capacity_bytes": card.capacity,

@@ -1,4 +1,4 @@
-"""Timing the named stages of a run without slowing it down."""
+"""Times the named stages of a run without slowing it down."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     import torch
 
 REPORT_PERIOD_S = 0.2
-"""Shortest time between two events of the same stage; what happens in between is added up."""
+"""Shortest time in seconds between two events of the same stage; executions in between are summed."""
 
 FIRST_VALUES = 9
-"""Elements shown of a stage's tensor: the whole of a 3×3."""
+"""The most elements shown of a stage's tensor: a whole 3×3."""
 
 
 Annotate = Callable[[str], AbstractContextManager[Any]]
-"""Opens a span called as the text says in the profile that is on."""
+"""Opens a span with this name in the running profile."""
 
 
 class StageFollower(Protocol):
-    """Is kept up to date on where a run is.
+    """Notified of a run's position.
 
     Attributes:
-        step: number of the step that has begun, from 1; 0 before the first.
-        stage: name of the innermost stage that is on, "" outside of them.
+        step: number of the step that has started, from 1; 0 before the first.
+        stage: name of the innermost running stage, "" outside of any.
     """
 
     step: int
@@ -44,14 +44,14 @@ class StageFollower(Protocol):
 class Stage:
     """One execution of a stage: a context manager that times its block.
 
-    Facts (fields of `StageFinished`) may be told inside the block or, so as not to be timed, right after it: the
-    event leaves when the next stage begins.
+    Facts (fields of `StageFinished`) may be reported inside the block or, so that they are not timed, right after it:
+    the event is sent when the next stage starts.
     """
 
     __slots__ = ("_begun", "_outer", "_span", "_stages", "facts", "memory", "name")
 
     memory: Literal["pageable", "pinned"]
-    """What the host's end of a copy is; a copy between two devices counts as a transfer too."""
+    """Type of the host memory in a copy; a copy between two devices counts as a transfer too."""
 
     def __init__(self, stages: Stages, name: str, facts: dict[str, Any]) -> None:
         self._stages = stages
@@ -71,7 +71,7 @@ class Stage:
         return self
 
     def __exit__(
-        # Also of a block that raised: the span of a profile must not stay open, the stage itself is not told.
+        # Even if the block raised: a profile's span must not stay open, but the stage is not reported.
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
@@ -90,7 +90,7 @@ class Stage:
         self.facts.update(facts)
 
     def describe(self, tensor: torch.Tensor) -> None:
-        """Add shape, dtype, device, leaf or not, and the first values of ``tensor`` (copied back if need be)."""
+        """Add shape, dtype, device, leaf or not, and the first values of ``tensor`` (copied back if necessary)."""
         first = tensor.detach().reshape(-1)[:FIRST_VALUES].cpu().tolist()
         self.facts.update(
             shape=tuple(tensor.shape),
@@ -104,7 +104,7 @@ class Stage:
 
 @dataclass(slots=True)
 class _Tally:
-    """Executions of one stage that have not been told yet."""
+    """Executions of one stage that were not reported yet."""
 
     reported_s: float | None = None
     count: int = 0
@@ -115,7 +115,7 @@ class _Tally:
 
 
 class HostTiming:
-    """Times a block by the monotonic clock: on the CPU an operation is over when its call returns."""
+    """Times a block by the monotonic clock: on the CPU an operation is complete when its call returns."""
 
     begin = staticmethod(time.perf_counter)
 
@@ -129,9 +129,9 @@ class HostTiming:
 
 
 class CudaTiming:
-    """Times a block by CUDA events on the current stream, and asks for the result only when the GPU has passed them.
+    """Times a block by CUDA events on the current stream, and reads the result only after the GPU has passed them.
 
-    An event belongs to the device on which it was first recorded: those of each are used again there alone.
+    An event belongs to the device where it was first recorded, so events are reused per device.
     """
 
     def __init__(self) -> None:
@@ -148,14 +148,14 @@ class CudaTiming:
         return begun, event
 
     def seconds(self, span: tuple[Any, Any], *, wait: bool) -> float | None:
-        """Seconds between the two events; ``None`` while the GPU has not passed them and ``wait`` is false."""
+        """Seconds between the two events; ``None`` if the GPU has not passed them and ``wait`` is false."""
         begun, ended = span
         if wait:
             ended.synchronize()
         elif not ended.query():
             return None
         seconds: float = begun.elapsed_time(ended) / 1e3
-        # An event that has been read can be recorded again.
+        # An event can be recorded again after it was read.
         self._idle[begun.device.index] += span
         return seconds
 
@@ -167,21 +167,21 @@ class CudaTiming:
 
 
 class WaitingTiming(HostTiming):
-    """Times a block by the clock on a device that works on behind its calls: by waiting for it, before and after.
+    """Times a block by the clock on an asynchronous device, by waiting for it before and after.
 
     Args:
-        wait: for the device.
+        wait: waits for the device.
     """
 
     def __init__(self, wait: Callable[[], None]) -> None:
         self._wait = wait
 
-    # Twice: what was queued before must not count, what the block queued must.
+    # Twice: work queued before must not count, work queued in the block must.
     def begin(self) -> float:
         self._wait()
         return time.perf_counter()
 
-    def end(self, begun: float) -> float:  # type: ignore[override]  # of the base it is static
+    def end(self, begun: float) -> float:  # type: ignore[override]  # static in the base class
         self._wait()
         return time.perf_counter() - begun
 
@@ -195,11 +195,11 @@ def _timing(device: torch.device) -> CudaTiming | HostTiming:
 
 
 class Stages:
-    """The stages of one run; each is reported at most once in `REPORT_PERIOD_S`, its executions added up.
+    """The stages of one run; each is reported at most once per `REPORT_PERIOD_S`, with its executions summed.
 
     Attributes:
-        follower: called with the stage that is on.
-        annotate: names a stage in the profile that is on; ``None`` without one.
+        follower: called with the running stage.
+        annotate: names a stage in the running profile; ``None`` without one.
     """
 
     def __init__(
@@ -222,27 +222,27 @@ class Stages:
         self._newest_seconds: dict[str, float] = {}
 
     def annotate_with(self, annotate: Annotate | None) -> None:
-        """Name the stages that begin from now on in a profile; ``None``: no more."""
+        """Name stages that start from now on in a profile; ``None`` stops that."""
         self.annotate = annotate
 
     def open(self, name: str, facts: dict[str, Any]) -> Stage:
-        """A stage about to begin."""
-        # What is over is read while the device works on, never by waiting for it.
+        """Create a stage that is about to start."""
+        # Completed ones are read while the device works, never by waiting for it.
         if self._closed:
             self.settle()
         return Stage(self, name, facts)
 
     def closed(self, stage: Stage, begun: Any) -> None:
-        """Take in a stage whose block has been left."""
+        """Add a stage whose block has been left."""
         self._closed.append((stage, self.timing.end(begun)))
 
     def settle(self, *, wait: bool = False) -> None:
-        """Add up the stages that are over, and tell those that are due."""
+        """Sum up the completed stages, and report those that are due."""
         closed = self._closed
         now = self._clock()
         while closed:
             stage, span = closed[0]
-            # In order: a stage whose end the GPU has not passed holds up those behind it.
+            # In order: a stage whose end the GPU has not passed holds up the later ones.
             seconds = self.timing.seconds(span, wait=wait)
             if seconds is None:
                 return
@@ -250,19 +250,19 @@ class Stages:
             self._add(stage, seconds, now)
 
     def newest_seconds(self, name: str) -> float:
-        """How long the newest execution of ``name`` took, waiting for the GPU; NaN when there was none."""
+        """Duration of the latest execution of ``name``, waiting for the GPU; NaN if there was none."""
         self.settle(wait=True)
         return self._newest_seconds.get(name, math.nan)
 
     def flush(self) -> None:
-        """Tell everything that has not been told, waiting for the GPU."""
+        """Report everything that was not reported, waiting for the GPU."""
         self.settle(wait=True)
         for name, tally in self._tallies.items():
             if tally.count:
                 self._report(name, tally, self._clock())
 
     def drop(self) -> None:
-        """Forget stages whose end the device will not report any more, after an error of the device."""
+        """Forget stages that the device will never complete after an error."""
         self._closed.clear()
 
     def _add(self, stage: Stage, seconds: float, now_s: float) -> None:

@@ -1,7 +1,7 @@
-"""Timing copies between two memories as nvbandwidth does: buffers made once, events around the copies, medians.
+"""Times copies between two memories like nvbandwidth: buffers allocated once, events around the copies, medians.
 
 nvbandwidth (NVIDIA, Apache-2.0) pins outside its loop, times a series of copies by CUDA events and reports the median
-of its samples; the same is done here, on the CPU with the monotonic clock.
+of its samples. This module does the same, on the CPU with the monotonic clock.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ MOST_PRODUCTS = 4096
 
 @dataclass(frozen=True)
 class Path:
-    """A way between two memories.
+    """A path between two memories.
 
     Attributes:
         source, target: torch's names of the devices.
-        memory: what the host's memory is.
-        overlapped: the copies run beside a computation instead of alone.
+        memory: type of the host memory.
+        overlapped: whether the copies run during a computation rather than alone.
     """
 
     source: str
@@ -39,7 +39,7 @@ class Path:
 
 
 def buffers(path: Path, size: int, context: Context) -> tuple[torch.Tensor, torch.Tensor]:
-    """Source and target of ``size`` bytes, every page written; announced before they are taken."""
+    """Source and target of ``size`` bytes, every page written; announced before they are allocated."""
     made: list[torch.Tensor] = []
     for device in (path.source, path.target):
         context.about_to_allocate(size, device)
@@ -53,15 +53,15 @@ def buffers(path: Path, size: int, context: Context) -> tuple[torch.Tensor, torc
 
 
 def series_of(size: int) -> int:
-    """Copies of ``size`` bytes that make a sample."""
+    """Number of copies of ``size`` bytes in a sample."""
     return min(SERIES, max(1, math.ceil(SERIES_BYTES / size)))
 
 
 def sample(path: Path, source: torch.Tensor, target: torch.Tensor, context: Context, products: int = 0) -> float:
-    """Seconds a copy takes: the mean of a series, by events on the copying stream or, on the CPU, by the clock.
+    """Seconds per copy: the mean of a series, by events on the copying stream or, on the CPU, by the clock.
 
     Args:
-        products: matrix products that run beside overlapped copies.
+        products: matrix products that run during overlapped copies.
     """
     count = series_of(len(source))
     if context.device.type == "cuda":
@@ -77,7 +77,7 @@ def sample(path: Path, source: torch.Tensor, target: torch.Tensor, context: Cont
 
 
 def concurrent_products(seconds: float) -> int:
-    """Matrix products that last longer than copies of ``seconds`` in all."""
+    """Number of matrix products that take longer than copies of ``seconds`` in total."""
     matrix = _matrix()
     torch.mm(matrix, matrix)
     began, ended = _event(), _event()
@@ -123,7 +123,7 @@ def _event() -> torch.cuda.Event:
 
 
 def median_and_iqr(values: Sequence[float]) -> tuple[float, float]:
-    """Median and interquartile range (linear between the nearest ranks, as NumPy's default); of one value 0 spread."""
+    """Median and interquartile range (linear between the nearest ranks, NumPy's default); 0 for a single value."""
     if len(values) < 2:
         return values[0], 0.0
     lower, middle, upper = statistics.quantiles(values, n=4, method="inclusive")

@@ -18,7 +18,7 @@ from gpudash.system.threads import joined
 from gpudash.telemetry.records import Event, Note, Record, Topic
 from gpudash.units import format_bytes, format_like
 
-if TYPE_CHECKING:  # a session that only watches has a worker too, and nothing to run
+if TYPE_CHECKING:  # a session that only watches also has a worker, which never runs anything
     from gpudash.workloads.profiling import ProfileRequest
     from gpudash.workloads.running.context import Requests
     from gpudash.workloads.running.hosted.run import Host
@@ -29,22 +29,23 @@ logger = logging.getLogger(__name__)
 _Found = TypeVar("_Found")
 
 SPARE_DELAY_S = 1.0
-"""Leisure after a run in a process of its own before the next such process is started, which takes seconds of CPU."""
+"""Idle seconds after a run in a process of its own before the next one is started, which takes seconds of CPU."""
 
 POLL_S = 0.05
-"""How often a process that is getting ready is asked for, and whether to go on waiting."""
+"""Seconds between two polls of a starting process, and of whether to continue waiting."""
 
 
 class Worker:
     """Runs one workload at a time on its own daemon thread, or in a process that this thread starts and follows.
 
-    Such a process runs one workload and ends. The next is started ahead, so that a run need not wait for torch.
+    Such a process runs one workload and ends. The next one is started in advance, so that a run need not wait for
+    torch.
 
     Args:
-        emit: takes every event, and the readings of ranks; called on the worker's thread.
+        emit: receives every event, and the readings of ranks; called on the worker's thread.
         clock: session time in seconds.
-        on_probe: given the device and a callable that reads its allocator when a run on a GPU begins; it stays good
-            after the run, and the next run on the device brings a new one.
+        on_probe: called with the device and a callable that reads its allocator when a run on a GPU starts; it remains
+            valid after the run, and the next run on the device provides a new one.
     """
 
     def __init__(
@@ -71,20 +72,20 @@ class Worker:
         self._thread.start()
 
     def warm_up(self, isolate: bool = False) -> None:
-        """Import torch ahead of the first run; a note of topic "torch" tells when it is there, or why it is not.
+        """Import torch ahead of the first run; a note of topic "torch" reports when it is available, or why it is not.
 
-        Where CUDA can be used, a process for the first run there is started too.
+        If CUDA can be used, a process for the first run there is started too.
 
         Args:
-            isolate: import it in such a process only, which every run is going to have.
+            isolate: import it only in such a process, which every run will have.
         """
         self._orders.put(self._load_aside if isolate else self._load)
 
     def submit(self, request: RunRequest) -> None:
-        """Run ``request`` as soon as the thread is free of lesser duties.
+        """Run ``request`` as soon as the thread has finished its minor tasks.
 
         Raises:
-            RuntimeError: when a run is on, or the worker is closed.
+            RuntimeError: a run is on, or the worker is closed.
         """
         from gpudash.workloads.running.context import Requests
 
@@ -102,16 +103,16 @@ class Worker:
         """Ask the run to end after its current operation; returns at once.
 
         Args:
-            because: the guard's sentence: the run then ends as out of memory instead of cancelled.
+            because: the guard's sentence; the run then ends as out of memory instead of cancelled.
         """
         with self._lock:
-            # The first reason stays: a guard's after the user's Stop would make an out-of-memory of it.
+            # The first reason stays: a guard's, after the user's Stop, would turn it into an out-of-memory.
             if self._requests is not None and not self._requests.stop.is_set():
                 self._requests.because = because
                 self._requests.stop.set()
 
     def explain(self) -> None:
-        """Ask the run what its memory holds; a note of topic `EXPLANATION` answers at the end of the step."""
+        """Request an explanation of the run's memory; a note of topic `EXPLANATION` answers at the end of the step."""
         with self._lock:
             if self._requests is not None:
                 self._requests.explain.set()
@@ -120,7 +121,7 @@ class Worker:
         """Profile the next steps of the run; a note of topic `OPERATORS` answers.
 
         Raises:
-            RuntimeError: when no run is on, or steps of it are being profiled.
+            RuntimeError: no run is on, or its steps are already being profiled.
         """
         with self._lock:
             if self._requests is None:
@@ -130,7 +131,7 @@ class Worker:
             self._requests.profile = request
 
     def free_cache(self) -> None:
-        """Give idle memory back: between two operations of the run, or now when there is none."""
+        """Release idle memory: between two operations of the run, or now if there is no run."""
         with self._lock:
             if self._requests is not None:
                 self._requests.free_cache.set()
@@ -148,15 +149,15 @@ class Worker:
         return self._loading
 
     def close(self, timeout_s: float) -> bool:
-        """Stop the run, end the thread, and wait for both at most ``timeout_s``.
+        """Stop the run, end the thread, and wait for both up to ``timeout_s``.
 
         Returns:
-            Whether the thread is gone; one that is not is a daemon and does not keep the process.
+            Whether the thread has ended; otherwise it is a daemon and does not keep the process alive.
         """
         with self._lock:
             self._closing = True
         self.stop()
-        # Behind whatever waits: the thread ends once it has come that far.
+        # After everything queued: the thread ends once it gets there.
         self._orders.put(None)
         if self._thread.ident is None:
             return True
@@ -167,7 +168,7 @@ class Worker:
         try:
             while True:
                 order = self._next_order()
-                # A run that was ordered before closing still has to tell its end.
+                # A run that was queued before closing must still report its end.
                 if order is None or (self._closing and self._requests is None):
                     return
                 self._tried(order, "The worker met an error and goes on")
@@ -178,7 +179,7 @@ class Worker:
 
     def _next_order(self) -> Callable[[], None] | None:
         if self._wants_spare:
-            # Leisure is over when something is ordered; without an order the next process is started.
+            # Idle time is over when an order arrives; without one the next process is started.
             try:
                 return self._orders.get(timeout=SPARE_DELAY_S)
             except queue.Empty:
@@ -186,10 +187,10 @@ class Worker:
         return self._orders.get()
 
     def _tried(self, action: Callable[[], _Found], failure: str) -> _Found | None:
-        """What ``action`` returns; ``None`` after an error, which a note tells: the thread goes on."""
+        """The result of ``action``; ``None`` after an error, which is reported in a note: the thread continues."""
         try:
             return action()
-        except Exception as error:  # CUDA's errors have no common type, and an unknown one must not end the thread
+        except Exception as error:  # CUDA's errors have no common type, and no error may end the thread
             logger.exception("%s", failure)
             first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
             if first:
@@ -211,18 +212,18 @@ class Worker:
                 report = torch_report()
         finally:
             self._loading = False
-        if new:  # 150,000 objects that stay: each later search for garbage passes them over, for all threads wait then
+        if new:  # 150,000 objects that stay: later garbage collections, during which all threads wait, skip them
             gc.freeze()
         self._report_torch(report)
         self._wants_spare = bool(report["cuda_available"])
 
     def _load_aside(self) -> None:
-        """Learn from a run's own process what torch is, and keep the process for the run."""
+        """Get torch's report from a run's own process, and keep the process for the run."""
         if self._torch is not None:
             return
         self._loading = True
         try:
-            with suppress(OSError):  # the run itself tells that no process can be started
+            with suppress(OSError):  # the run itself reports that no process can be started
                 self._start_spare()
             spare, until = self._spare, time.monotonic() + TORCH_IMPORT_S
             while spare is not None and spare.torch is None and not (spare.gone or self._closing):
@@ -250,13 +251,13 @@ class Worker:
             self._spare = Host()
 
     def _host(self) -> Host:
-        """A process for a run: the one that waits for it, or a new one."""
+        """A process for a run: the waiting one, or a new one."""
         from gpudash.workloads.running.hosted.run import Host
         from gpudash.workloads.running.run_errors import WorkloadError
 
         spare, self._spare = self._spare, None
         if spare is not None:
-            # It may have died while it waited, and tells so only when it is listened to.
+            # It may have died while it waited, which shows only when receiving.
             spare.receive(0)
             if spare.alive:
                 return spare
@@ -287,7 +288,7 @@ class Worker:
     def _on_several(self, request: RunRequest, requests: Requests) -> Event:
         from gpudash.workloads.programs.parallel.parallel_run import ParallelRun
 
-        # Ranks have processes of their own in any case: that goes before `isolate`.
+        # Ranks have processes of their own in any case, so this comes before `isolate`.
         return ParallelRun(request, requests, self._emit, self._clock).perform()
 
     def _run_here(self, request: RunRequest, requests: Requests) -> Event:
@@ -300,9 +301,9 @@ class Worker:
             problem = self._torch["problem"]
         else:
             problem = None
-        # torch cannot be looked at: the run's own import tells why.
+        # torch's state is unknown: the run's own import reports the problem.
         ending = Run(request, requests, self._emit, self._clock, self._on_probe).perform(problem)
-        # As at the end of a process, the device goes back to its level before.
+        # As at the end of a process, the device returns to its previous level.
         self._tried(lambda: release(context=True), "What the run has left could not all be given back")
         return ending
 

@@ -1,1 +1,1 @@
-"""Budgets of GPU memory in tests: the plug-in of pytest, and what runs a test on a card of a chosen size."""
+"""Budgets for GPU memory in tests: the pytest plug-in, and the devices that tests run on."""

@@ -1,4 +1,4 @@
-"""What a test takes of a GPU: its peaks, those of its pieces, and in words what filled the memory."""
+"""What a test uses of a GPU: its peaks, those of its pieces, and a text on what filled the memory."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from gpudash.telemetry.explanation import Explanation, Owner
 
 MOST_SOURCE_BYTES = 4 * 2**20
-"""Of a file of the program that is read for a diff."""
+"""The most bytes read of a source file for a diff."""
 
 FAR_OFF = 0.01
-"""Part of the peak that a history may miss and still tell what filled it."""
+"""Fraction of the peak that a history may miss and still explain what filled it."""
 
 
 @dataclass(frozen=True)
 class LineAtPeak:
-    """A line of code, and what it had allocated that is there at the peak.
+    """A line of code, and what it had allocated that exists at the peak.
 
     Attributes:
-        file, line: where it stands.
+        file, line: its position.
         bytes: that it holds.
-        name: of the part of a `Footprint` that it is in.
+        name: the part of a `Footprint` it belongs to.
     """
 
     file: str
@@ -52,7 +52,7 @@ class LineAtPeak:
 
 
 class MeasuredPiece:
-    """A part of a test.
+    """A piece of a test.
 
     Attributes:
         name: of it.
@@ -65,17 +65,17 @@ class MeasuredPiece:
 
     @property
     def peak_bytes(self) -> int:
-        """The most that tensors held on the device during it, with those from before."""
+        """The most that tensors held on the device during it, including those from before."""
         self._memory.note_peaks()
         return self.allocated
 
 
 class GpuMemory:
-    """The memory of one test's device; what the fixture ``gpu_memory`` gives.
+    """The memory of one test's device; the value of the fixture ``gpu_memory``.
 
     Attributes:
-        device: to put models and tensors on: ``model.to(gpu_memory.device)``.
-        budget_bytes: of the card that the test may take; ``None`` without a limit.
+        device: the device for models and tensors: ``model.to(gpu_memory.device)``.
+        budget_bytes: how much of the card the test may use; ``None`` without a limit.
     """
 
     def __init__(self, measured: MeasuredDevice, budget: MemoryBudget) -> None:
@@ -92,18 +92,18 @@ class GpuMemory:
 
     @property
     def peak_bytes(self) -> int:
-        """The most that tensors have held on the device so far, as ``torch.cuda.max_memory_allocated`` tells it."""
+        """The most that tensors have held on the device so far, as in ``torch.cuda.max_memory_allocated``."""
         return self._whole.peak_bytes
 
     @property
     def needed_bytes(self) -> int:
-        """The most that was taken of the card so far: what the allocator reserved, and a context of 300 MiB."""
+        """The most that was used of the card so far: what the allocator reserved, and a context of 300 MiB."""
         self.note_peaks()
         return self._whole.reserved + self._measured.context_bytes
 
     @contextmanager
     def measure(self, name: str) -> Iterator[MeasuredPiece]:
-        """Measure the peak of a block; blocks may lie within one another."""
+        """Measure the peak of a block; blocks may be nested."""
         self.note_peaks()
         self._measured.reset()
         piece = MeasuredPiece(name, self)
@@ -116,23 +116,23 @@ class GpuMemory:
             self._pieces[name] = max(self._pieces.get(name, 0), piece.allocated)
 
     def note_peaks(self) -> None:
-        """Take note of the peaks that the device has now, which begin anew after it at any time."""
+        """Record the device's current peaks, which may be reset at any time."""
         levels = self._measured.levels()
         for piece in self._open:
             piece.allocated = max(piece.allocated, levels.allocated)
             piece.reserved = max(piece.reserved, levels.reserved)
 
     def end(self) -> None:
-        """Put the device back as it was."""
+        """Restore the device."""
         self._measured.end()
 
     @property
     def used(self) -> bool:
-        """Whether anything was allocated on the device at all."""
+        """Whether anything was allocated on the device."""
         return self._measured.levels().allocations > self._allocations
 
     def ran_out(self, error: BaseException) -> str:
-        """Why the memory was not enough, in the lines of a report; "" where ``error`` has another cause."""
+        """Why memory was insufficient, as lines of a report; "" if ``error`` has another cause."""
         collector = self._measured.collector
         if collector is None or not any(isinstance(one, torch.OutOfMemoryError) for one in _chain(error)):
             return ""
@@ -152,7 +152,7 @@ class GpuMemory:
         return "\n".join(lines)
 
     def _with_causes(self, found: Explanation) -> Explanation:
-        """``found`` with what the history tells of the cause in the program, and of what would have helped."""
+        """``found`` with causes in the program according to the history, and what would have helped."""
         history = self._history_of(self._measured.snapshot())
         if history is None or not len(history.ooms) or found.requested_bytes is None:
             return found
@@ -168,7 +168,7 @@ class GpuMemory:
         """What a baseline stores: the peak by category, by line and by piece.
 
         Args:
-            root: files in it are named relative to it.
+            root: file names are relative to it.
         """
         parts: dict[str, dict[str, int]] = {}
         if self._pieces:
@@ -184,10 +184,10 @@ class GpuMemory:
         return Footprint(self.peak_bytes, parts, self._measured.label)
 
     def lines(self, root: Path) -> list[LineAtPeak]:
-        """What lines of code hold at the peak, most first; none where no history was kept.
+        """What lines of code hold at the peak, the largest first; empty if no history was recorded.
 
         Args:
-            root: files in it are named relative to it.
+            root: file names are relative to it.
         """
         history = self._at_peak()
         if history is None:
@@ -203,7 +203,7 @@ class GpuMemory:
         return sorted(found, key=lambda held: -held.bytes)
 
     def grown(self, change: FootprintChange) -> str:
-        """That a test takes more than before: the verdict, what changed, and what filled the memory at the peak."""
+        """The report that a test uses more than before: the verdict, what changed, and what filled the memory."""
         rows = change.rows()
         wide = max((len(row[0]) for row in rows), default=0)
         table = [f"  {name:<{wide}}  {then:>10}  {now:>10}  {by:>10}".rstrip() for name, then, now, by in rows]
@@ -219,7 +219,7 @@ class GpuMemory:
         return "\n".join(lines)
 
     def describe(self) -> str:
-        """The peak beside the budget, in a line."""
+        """The peak with the budget, in a line."""
         text = f"peak {format_bytes(self.peak_bytes)} allocated, {format_bytes(self.needed_bytes)}"
         if self.budget_bytes is not None:
             text += f" of {self._budget}" if isinstance(self._budget.card, int) else f" of a {self._budget}"
@@ -227,7 +227,7 @@ class GpuMemory:
         return f"{text} with the context on {self._measured.label}{f' ({pieces})' if pieces else ''}"
 
     def _at_peak(self) -> History | None:
-        """The history, where it knows of the peak: a long one has lost its beginning."""
+        """The history, if it includes the peak: a long one has lost its start."""
         if self._history is None:
             history = self._history_of(self._snapshot())
             if history is not None and history.count:
@@ -258,10 +258,10 @@ class GpuMemory:
 
 
 def leave_out_machinery(error: BaseException) -> None:
-    """End the traceback of an error, and of those it came from, where the simulated GPU's own code begins.
+    """End the traceback of an error, and of its causes, where the simulated GPU's own code starts.
 
-    pytest shows the arguments of every call, which there are storages with as many elements as the card has bytes;
-    and nobody's mistake is there.
+    pytest shows the arguments of every call, which in that code include storages with as many elements as the card has
+    bytes; and the user's mistake is not there.
     """
     for one in _chain(error):
         last = None
@@ -282,7 +282,7 @@ def _read(file: str) -> bytes:
 
 
 def _line(owner: Owner, root: Path) -> str:
-    """A line by its text, which stays the same where others are added above it."""
+    """A line identified by its text, which does not change if others are added above it."""
     if owner.file is None:
         return site_name(owner.file, owner.line, owner.name)
     path = Path(owner.file)
@@ -296,7 +296,7 @@ def _line(owner: Owner, root: Path) -> str:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and those that it was raised because of."""
+    """An error and the errors that caused it."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         yield error

@@ -1,4 +1,4 @@
-"""What ``@pytest.mark.gpu_memory`` asks for."""
+"""The settings of ``@pytest.mark.gpu_memory``."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ FORM = 'write gpu_memory("8GiB"), gpu_memory("h100") or gpu_memory(baseline="mem
 
 
 class MarkerError(ValueError):
-    """A marker asks for what there is not: one sentence, with what to write."""
+    """A marker has invalid arguments: one sentence, with what to write."""
 
 
 @dataclass(frozen=True)
 class MemoryBudget:
-    """What a test may take.
+    """What a test may use.
 
     Attributes:
-        card: whose memory it may take, with a context's; ``None`` without a limit.
-        baseline: file with the peaks that were; ``None`` where none is compared with.
-        tolerance: growth beyond it that is let pass, as a share.
-        as_cuda: whether the simulated GPU answers for CUDA meanwhile; ``None`` leaves it to the run of pytest.
-        is_reported: whether the lines that hold the memory are wanted in any case.
+        card: the memory it may use, including a context's; ``None`` without a limit.
+        baseline: file with earlier peaks; ``None`` for no comparison.
+        tolerance: permitted growth beyond it, as a fraction.
+        as_cuda: whether the simulated GPU stands in for CUDA during the test; ``None`` leaves it to pytest's
+            configuration.
+        is_reported: whether to report the lines that hold the memory in any case.
     """
 
     card: SimulatedCard | None = None
@@ -38,7 +39,7 @@ class MemoryBudget:
 
     @property
     def needs_history(self) -> bool:
-        """Whether it is to be told what holds the memory at the peak of a test that passes."""
+        """Whether to record what holds the memory at the peak of a test that passes."""
         return self.is_reported or self.baseline is not None
 
     @property
@@ -55,14 +56,14 @@ class MemoryBudget:
 
     @classmethod
     def of_marker(cls, args: Sequence[Any], keywords: Mapping[str, Any], root: Path) -> MemoryBudget:
-        """What the arguments of a marker mean.
+        """Parse the arguments of a marker.
 
         Args:
             args, keywords: of the marker.
-            root: folder that the name of a baseline begins in.
+            root: folder that a baseline's name is relative to.
 
         Raises:
-            MarkerError: when they mean nothing.
+            MarkerError: they are invalid.
         """
         unknown = keywords.keys() - {"as_cuda", "baseline", "tolerance"}
         if unknown:

@@ -1,4 +1,4 @@
-"""The devices on which a test's memory is measured: a simulated card of the budget's size, or one of CUDA's."""
+"""The devices on which a test's memory is measured: a simulated card of the budget's size, or a CUDA device."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gpudash.workloads.post_mortem import Collector
 from gpudash.workloads.testing.marker import MemoryBudget
 
 MOST_EVENTS = 400_000
-"""Events of a test that are kept for saying what filled the memory at its peak."""
+"""How many events of a test are kept to explain what filled the memory at its peak."""
 
 
 class MeasuringError(RuntimeError):
@@ -35,7 +35,7 @@ class MeasuringError(RuntimeError):
 
 
 class PeakLevels(NamedTuple):
-    """The most since the last `MeasuredDevice.reset`, in bytes, and how many allocations there ever were."""
+    """The most since the last `MeasuredDevice.reset`, in bytes, and the total number of allocations."""
 
     allocated: int
     reserved: int
@@ -43,13 +43,13 @@ class PeakLevels(NamedTuple):
 
 
 class MeasuredDevice(Protocol):
-    """A device whose memory one test has.
+    """A device whose memory a single test uses.
 
     Attributes:
         device: torch's.
-        label: the same for a person.
-        context_bytes: that count against the budget beside what the allocator reserves.
-        collector: knows what the device holds; ``None`` where this torch cannot tell.
+        label: its name for people.
+        context_bytes: count against the budget in addition to what the allocator reserves.
+        collector: knows what the device holds; ``None`` if this torch does not support it.
     """
 
     device: torch.device
@@ -58,33 +58,33 @@ class MeasuredDevice(Protocol):
     collector: Collector | None
 
     def begin(self, budget: MemoryBudget, before_reset: Callable[[], None]) -> None:
-        """Allow the budget from now on.
+        """Apply the budget from now on.
 
         Args:
-            budget: of the test; where it has a size or a baseline, a history is kept.
-            before_reset: called before the code of the test makes the device's peaks begin anew.
+            budget: of the test; if it has a size or a baseline, a history is recorded.
+            before_reset: called before the test's code resets the device's peaks.
 
         Raises:
-            MeasuringError: when that is not possible.
+            MeasuringError: that is not possible.
         """
 
     def levels(self) -> PeakLevels:
         """The peaks."""
 
     def reset(self) -> None:
-        """Let the peaks begin anew."""
+        """Reset the peaks."""
 
     def snapshot(self) -> Any:
-        """The history in the form of torch's snapshots; ``None`` where none was kept."""
+        """The history in the form of torch's snapshots; ``None`` if none was recorded."""
 
     def end(self) -> None:
-        """Put back what `begin` changed."""
+        """Restore what `begin` changed."""
 
 
 class SimulatedDevice:
     """``sim:0``, a card of the budget's size; a `MeasuredDevice`. What an earlier test left on it stays and counts.
 
-    Where it answers for CUDA, code calls it ``cuda:0``.
+    If it stands in for CUDA, code calls it ``cuda:0``.
     """
 
     def __init__(self) -> None:
@@ -151,7 +151,7 @@ class SimulatedDevice:
             _replace(present, self._before)
 
     def _put(self, wanted: SimulatedCard | None) -> tuple[Backend, SimulatedGpu]:
-        """Make the card ``sim:0``; the one that is there gets its size where it is in use."""
+        """Make the card ``sim:0``; an existing card that is in use gets its size."""
         _forget_failures()
         present = registered()
         settings = AllocatorSettings.parse(allocator_text())
@@ -177,7 +177,7 @@ class SimulatedDevice:
 
 
 class CudaDevice:
-    """One of CUDA's devices, of which torch may reserve as much as the budget has; a `MeasuredDevice`."""
+    """A CUDA device, on which torch may reserve as much as the budget; a `MeasuredDevice`."""
 
     def __init__(self, name: str) -> None:
         self.device = torch.device(name if ":" in name else f"{name}:0")
@@ -225,7 +225,7 @@ class CudaDevice:
         torch.cuda.set_per_process_memory_fraction(self._fraction, self.device)
 
     def _allow(self, budget: int | None) -> None:
-        """Keep torch to a budget, less the context; what is there already counts."""
+        """Limit torch to a budget, less the context; existing allocations count."""
         known = getattr(torch.cuda, "get_per_process_memory_fraction", None)  # not in older torch
         if known is None:
             self._fraction = 1.0
@@ -238,13 +238,13 @@ class CudaDevice:
 
 
 def answer_for_cuda_all_along() -> Callable[[], None]:
-    """Let a simulated GPU without end be what code calls ``cuda``, from now on.
+    """Make an unbounded simulated GPU the one that code calls ``cuda``, from now on.
 
     Returns:
-        what ends it.
+        a function that ends it.
 
     Raises:
-        MeasuringError: when a real one is.
+        MeasuringError: a real one is in use.
     """
     _answer(register([card_of(0, LARGEST_CAPACITY, settings=AllocatorSettings.parse(allocator_text()))]))
     return end_answering
@@ -276,7 +276,7 @@ def _levels(statistics: dict[str, int]) -> PeakLevels:
 
 
 def _counting(collector: Collector) -> Any:
-    """Let a step end with each step of an optimizer, so that lines which keep something of every one are known."""
+    """End a step with each optimizer step, so that lines that keep something of every step are detected."""
     collector.step = 1
 
     def ended(_optimizer: torch.optim.Optimizer, _args: Any, _keywords: Any) -> None:
@@ -286,7 +286,7 @@ def _counting(collector: Collector) -> Any:
 
 
 def _forget_failures() -> None:
-    """Let go of the tensors that the traceback of an earlier test keeps, as pytest does a little later."""
+    """Free the tensors in the traceback of an earlier test, as pytest does slightly later."""
     for name in ("last_type", "last_value", "last_traceback", "last_exc"):
         if hasattr(sys, name):
             delattr(sys, name)
@@ -294,7 +294,7 @@ def _forget_failures() -> None:
 
 
 def _replace(backend: Backend, cards: list[SimulatedGpu]) -> bool:
-    """Put ``cards`` in place of those there are; false where these are in use."""
+    """Replace the current cards with ``cards``; false if they are in use."""
     try:
         backend.engine.replace(cards)
     except ValueError:

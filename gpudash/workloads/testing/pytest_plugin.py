@@ -1,6 +1,6 @@
-"""The plug-in of pytest: ``@pytest.mark.gpu_memory("8GiB")`` and the fixtures ``gpu_memory`` and ``predict_program``.
+"""The pytest plug-in: ``@pytest.mark.gpu_memory("8GiB")`` and the fixtures ``gpu_memory`` and ``predict_program``.
 
-A run without them imports nothing for it: whatever measures is loaded by the first test that asks.
+A run without them imports nothing for it: the first test that needs the measuring code loads it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MARKER = (
 )
 
 AS_CUDA = "gpudash_as_cuda"
-"""Name of the option and of the setting in pytest's configuration."""
+"""Name of the option, and of the setting in pytest's configuration."""
 
 CALLED_CUDA = (
     "The test looks for CUDA, and there is none. Run pytest with --gpudash-as-cuda, set gpudash_as_cuda = true in its "
@@ -36,7 +36,7 @@ CALLED_CUDA = (
 DEVICE = re.compile(r"sim(:0)?|cuda(:\d+)?")
 
 FOUND = "gpu_memory"
-"""Attribute of a test's report with what was measured, as JSON, so that pytest-xdist carries it."""
+"""Attribute of a test's report with the measurement, as JSON, so that pytest-xdist transfers it."""
 
 _memory = pytest.StashKey["GpuMemory"]()
 _budget = pytest.StashKey["MemoryBudget"]()
@@ -44,7 +44,7 @@ _remark = pytest.StashKey[str]()
 _grown = pytest.StashKey[Any]()
 
 REPORTS = ("gpu_memory_report", "gpu_memory_sarif")
-"""Options that name files with what the tests took."""
+"""Options that name files for the tests' memory use."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -77,7 +77,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Comes before anything of the project is imported, which may look for CUDA as it is."""
+    """Runs before anything of the project is imported, which may check for CUDA at import."""
     given = early_config.known_args_namespace
     wanted = given.gpudash_as_cuda or early_config.getini(AS_CUDA)
     if not wanted or not given.gpu_memory_device.startswith("sim"):
@@ -99,13 +99,13 @@ def pytest_configure(config: pytest.Config) -> None:
     device = config.getoption("gpu_memory_device")
     if DEVICE.fullmatch(device) is None:
         raise pytest.UsageError(f"--gpu-memory-device {device!r} is none; write sim or cuda:0.")
-    if not hasattr(config, "workerinput"):  # pytest-xdist: of the workers' reports the process that prints has all
+    if not hasattr(config, "workerinput"):  # with pytest-xdist the main process has the reports of all workers
         config.pluginmanager.register(_Results(config), "gpudash-results")
 
 
 @pytest.fixture
 def gpu_memory(request: pytest.FixtureRequest) -> GpuMemory:
-    """The GPU of the test, simulated unless ``--gpu-memory-device`` names one: its device and its peaks."""
+    """The test's GPU, simulated unless ``--gpu-memory-device`` names one: its device and its peaks."""
     item: pytest.Item = request.node
     if _memory not in item.stash:
         from gpudash.workloads.testing.marker import MemoryBudget
@@ -116,14 +116,14 @@ def gpu_memory(request: pytest.FixtureRequest) -> GpuMemory:
 
 @pytest.fixture
 def predict_program() -> Callable[..., PredictedProgram]:
-    """Predict a program as it is: ``predict_program("python", "train.py", gpu="24GiB").peak_allocated_bytes``."""
+    """Predict an unmodified program: ``predict_program("python", "train.py", gpu="24GiB").peak_allocated_bytes``."""
     from gpudash.simulator.predict import predict_program
 
     return predict_program
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Comes after pytest has skipped what is to be skipped, and before it sets up fixtures."""
+    """Runs after pytest has skipped tests, and before it sets up fixtures."""
     marker = item.get_closest_marker("gpu_memory")
     if marker is None:
         return
@@ -160,7 +160,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     memory = item.stash.get(_memory, None)
     if memory is None or call.when == "teardown" or (call.when == "setup" and call.excinfo is None):
         return (yield)
-    # before pytest shows the tensors of a traceback, for which it allocates on the device as well
+    # before pytest formats the tensors of a traceback, which also allocates on the device
     if call.excinfo is None:
         ran_out = ""
     else:
@@ -172,7 +172,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     measured = _measured(item, memory, over=bool(ran_out))
     if _is_reported(item.config):
         measured["check"] = _check(item, memory, failure, over=bool(ran_out))
-    item.user_properties.append(("gpu_memory_peak_bytes", measured["peak_bytes"]))  # JUnit's file has them
+    item.user_properties.append(("gpu_memory_peak_bytes", measured["peak_bytes"]))  # included in JUnit's file
     if call.excinfo is not None:
         from gpudash.workloads.testing.gpu_memory import leave_out_machinery
 
@@ -187,7 +187,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 class _Results:
-    """What the tests of a run took, in the process that prints.
+    """The tests' memory use, in the process that prints.
 
     Attributes:
         config: of the run.
@@ -223,7 +223,7 @@ class _Results:
             self._write(measured, session)
 
     def _write_reports(self, session: pytest.Session) -> None:
-        """Write the files that were asked for, also of a run without such tests."""
+        """Write the requested files, even for a run without such tests."""
         if not _is_reported(self.config):
             return
         from gpudash.telemetry.comparing.budget_report import CheckedBudget, report_text, sarif_text, write_text
@@ -270,7 +270,7 @@ class _Results:
 
 
 def _failure(text: str) -> BaseException:
-    """What fails a test with these words alone."""
+    """An exception that fails a test with only this text."""
     return pytest.fail.Exception(text, pytrace=False)
 
 
@@ -290,7 +290,7 @@ def _begin(item: pytest.Item, budget: MemoryBudget) -> None:
 
 
 def _judge(item: pytest.Item, memory: GpuMemory, budget: MemoryBudget) -> None:
-    """Fail a test that has passed where it measured nothing, or takes more than was stored of it."""
+    """Fail a passed test if it measured nothing, or uses more than its baseline."""
     if item.get_closest_marker("gpu_memory") is None:
         return
     if not memory.used:
@@ -319,7 +319,7 @@ def _judge(item: pytest.Item, memory: GpuMemory, budget: MemoryBudget) -> None:
 
 
 def _misses_cuda(error: BaseException) -> str:
-    """What to do about an error that says that there is no CUDA; "" about any other."""
+    """What to do about an error that reports missing CUDA; "" for any other."""
     from gpudash.simulator.as_cuda.notices import misses_cuda
 
     if misses_cuda(str(error)):
@@ -328,7 +328,7 @@ def _misses_cuda(error: BaseException) -> str:
 
 
 def _measured(item: pytest.Item, memory: GpuMemory, *, over: bool) -> dict[str, Any]:
-    """What the printing process gets to know of a test."""
+    """What the printing process receives about a test."""
     budget, text = item.stash[_budget], memory.describe()
     if over:
         text = f"ran out of memory; {text}"
@@ -348,12 +348,12 @@ def _is_reported(config: pytest.Config) -> bool:
 
 
 def _check(item: pytest.Item, memory: GpuMemory, failure: str, *, over: bool) -> dict[str, Any]:
-    """A test held against its budget, as fields of `CheckedBudget`.
+    """A test compared with its budget, as fields of `CheckedBudget`.
 
     Args:
         item: the test.
-        memory: what it took.
-        failure: why it failed, in lines; "" where it passed.
+        memory: its memory use.
+        failure: why it failed, as lines; "" if it passed.
         over: whether its card was full.
     """
     from gpudash.telemetry.comparing.budget_report import CheckedBudget
@@ -368,7 +368,7 @@ def _check(item: pytest.Item, memory: GpuMemory, failure: str, *, over: bool) ->
         outcome = "grown"
         message = change.headline
         stored = change.before.bytes
-        # The line that grew most is where to look, and not the one that holds most.
+        # The line that grew most is the one to check, not the one that holds most.
         grown = {part.name: part.difference for part in change.parts if part.kind == "line"}
         lines = sorted(lines, key=lambda held: -grown.get(held.name, 0))
     elif over:

@@ -1,1 +1,1 @@
-"""Whole programs in a dry run, as they are."""
+"""Dry runs of whole, unmodified programs."""

@@ -1,6 +1,6 @@
-"""Checkpoints of a program that is only predicted: they have no numbers, and are there for as long as it runs.
+"""Checkpoints of a program that is only predicted: they have no numbers, and exist as long as it runs.
 
-A file says only which of them it stands for, so that the program may copy, rename and read it.
+A file holds only the number of its checkpoint, so the program may copy, rename and read it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from gpudash.simulator.faults import hands_on
 MARK = b"gpudash checkpoint without numbers "
 
 DIGITS = 12
-"""Of a checkpoint's number, in its file."""
+"""Digits of a checkpoint's number in its file."""
 
 
 class _Sized(NamedTuple):
-    """A tensor of a checkpoint: all but its numbers."""
+    """A tensor of a checkpoint without its numbers."""
 
     shape: torch.Size
     stride: tuple[int, ...]
@@ -34,14 +34,14 @@ class _Sized(NamedTuple):
     is_parameter: bool
 
     def made(self, location: Any) -> torch.Tensor:
-        """One like it, where ``map_location`` says."""
+        """Create such a tensor where ``map_location`` says."""
         device = self.device
         if isinstance(location, dict):
             device = torch.device(location.get(str(device), device))
         elif isinstance(location, (str, int, torch.device)):
             device = torch.device(location)
         elif location is not None:
-            device = torch.device("cpu")  # a function, most of which leave storages there
+            device = torch.device("cpu")  # a function; most of them leave storages on the CPU
         made = torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=device)
         if self.is_parameter:
             return nn.Parameter(made, requires_grad=self.learns)
@@ -49,14 +49,14 @@ class _Sized(NamedTuple):
 
 
 class _Saved(NamedTuple):
-    """A checkpoint: what was saved as `pickle` has it, and the tensors in it by their number."""
+    """A checkpoint: the saved object as a pickle, and its tensors by number."""
 
     pickled: bytes
     tensors: list[Any]
 
 
 class _Pickler(pickle.Pickler):
-    """Leaves tensors out."""
+    """Replaces tensors with numbers."""
 
     def __init__(self, file: IO[bytes]) -> None:
         super().__init__(file)
@@ -65,7 +65,7 @@ class _Pickler(pickle.Pickler):
         self._alive: list[torch.Tensor] = []
 
     def persistent_id(self, value: Any) -> int | None:
-        """The number of a tensor."""
+        """Replace a tensor with its number."""
         if not isinstance(value, torch.Tensor):
             return None
         if id(value) not in self._numbers:
@@ -76,7 +76,7 @@ class _Pickler(pickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    """Puts tensors in."""
+    """Puts tensors back."""
 
     def __init__(self, saved: _Saved, location: Any) -> None:
         super().__init__(io.BytesIO(saved.pickled))
@@ -85,7 +85,7 @@ class _Unpickler(pickle.Unpickler):
         self._made: dict[int, torch.Tensor] = {}
 
     def persistent_load(self, number: int) -> torch.Tensor:
-        """The tensor of a number."""
+        """The tensor with this number."""
         if number not in self._made:
             kept = self._tensors[number]
             if isinstance(kept, _Sized):
@@ -96,13 +96,13 @@ class _Unpickler(pickle.Unpickler):
 
 
 class KeptCheckpoints:
-    """What the program has saved."""
+    """The checkpoints that the program has saved."""
 
     def __init__(self) -> None:
         self._saved: list[_Saved] = []
 
     def save(self, what: Any, file: Any) -> None:
-        """Keep the sizes of what is saved, and leave in ``file``, a path or an open one, which it is."""
+        """Store the sizes of a saved object, and write its number to ``file``, a path or an open file."""
         written = io.BytesIO()
         pickler = _Pickler(written)
         pickler.dump(what)
@@ -111,11 +111,11 @@ class KeptCheckpoints:
         if not isinstance(file, (str, os.PathLike)):
             file.write(mark)
             return
-        with open(file, "wb") as opened:  # noqa: PTH123 - it is the one that holds writing back
+        with open(file, "wb") as opened:  # noqa: PTH123 - this is the open that prevents writing
             opened.write(mark)
 
     def find(self, file: Any) -> _Saved | None:
-        """What was saved in a file, or in one that it is a copy of; ``None`` where that is another's."""
+        """The checkpoint saved in a file or in the original of a copy; ``None`` if it is another's file."""
         if isinstance(file, (str, os.PathLike)):
             with open(file, "rb") as opened:  # noqa: PTH123 - as in `save`
                 return self._of(opened.read(len(MARK) + DIGITS))
@@ -129,7 +129,7 @@ class KeptCheckpoints:
 
     @staticmethod
     def loaded(saved: _Saved, location: Any) -> Any:
-        """What was saved, with tensors where ``map_location`` says."""
+        """The saved object, with tensors where ``map_location`` says."""
         return _Unpickler(saved, location).load()
 
     def _of(self, read: bytes) -> _Saved | None:
@@ -147,14 +147,14 @@ def _sized(tensor: torch.Tensor) -> Any:
 
 
 def saving_by_python(save: Callable[..., None]) -> Callable[..., None]:
-    """``torch.save`` that opens files as Python does, in place of torch's own writer in C++."""
+    """``torch.save`` that opens files in Python, in place of torch's own C++ writer."""
 
     @hands_on
     def saved(what: Any, f: Any, *args: Any, **kwargs: Any) -> None:
         if not isinstance(f, (str, os.PathLike)):
             save(what, f, *args, **kwargs)
             return
-        with open(f, "wb") as file:  # noqa: PTH123 - it is the one that holds writing back
+        with open(f, "wb") as file:  # noqa: PTH123 - this is the open that prevents writing
             save(what, file, *args, **kwargs)
 
     return saved

@@ -15,25 +15,25 @@ from gpudash.simulator.dry_run.dry_run import RequestRecorder
 from gpudash.simulator.dry_run.refusals import shown_line
 
 MOST_LINES = 12
-"""Lines that are named of those that keep memory of every step."""
+"""The most lines listed of those that keep memory from every step."""
 
 MOST_AT_PEAK = 400
-"""Lines that are named of those that hold memory at the peak: large models have more than a hundred."""
+"""The most lines listed of those that hold memory at the peak: large models have more than a hundred."""
 
 BLOCK_BYTES = 512
-"""What the caching allocator rounds a request up to (c10/cuda/CUDACachingAllocator.h, kMinBlockSize)."""
+"""The caching allocator rounds requests to multiples of this (c10/cuda/CUDACachingAllocator.h, kMinBlockSize)."""
 
 
 class LineRecorder(RequestRecorder):
-    """Records who allocates, too.
+    """Also records which lines allocate.
 
     Args:
-        backend, tracker, index: as of `RequestRecorder`.
-        first_used: called when something is allocated for the first time.
+        backend, tracker, index: as for `RequestRecorder`.
+        first_used: called at the first allocation.
 
     Attributes:
-        allocated_bytes: now.
-        peak_bytes: the most so far.
+        allocated_bytes: currently.
+        peak_bytes: the peak so far.
     """
 
     def __init__(self, backend: Any, tracker: Tracker, index: int, first_used: Callable[[], None]) -> None:
@@ -64,21 +64,20 @@ class LineRecorder(RequestRecorder):
 
     @property
     def fraction(self) -> float:
-        """The part of the card that the program lets its allocator reserve."""
+        """The fraction of the card that the program lets its allocator reserve."""
         return float(self._card.fraction)
 
     def taken_peak(self) -> int:
-        """The most since it was last asked for, in bytes."""
+        """The peak in bytes since the last call."""
         found, self._newest_peak = self._newest_peak, self.allocated_bytes
         return found
 
     def end_step(self) -> None:
-        """A step of the program's optimizer has ended."""
+        """Record the end of a step of the program's optimizer."""
         self._step_ended = len(self.trace.events)
 
     def kept_by_step(self) -> list[tuple[str, dict[int, int]]]:
-        """Lines of code, each with the bytes that it allocated in each step and that are there when the last has ended;
-        those with most first."""
+        """Lines of code, each with the bytes from each step that still exist at the end of the last; largest first."""
         found: dict[str, Counter[int]] = {}
         for block in _held(self.trace, self._step_ended):
             size = _rounded(self.trace.sizes[block - 1])
@@ -87,15 +86,15 @@ class LineRecorder(RequestRecorder):
         return [(line, dict(sizes)) for line, sizes in ordered[:MOST_LINES]]
 
     def lines_at_peak(self) -> list[tuple[str, int]]:
-        """Lines of code, each with the bytes of what it had allocated and that was there at the peak; most first."""
+        """Lines of code, each with the bytes it had allocated that existed at the peak; the largest first."""
         return lines_at_peak(self.trace, self._lines)
 
 
 def lines_at_peak(trace: Trace, lines: list[str]) -> list[tuple[str, int]]:
-    """Which lines hold how many bytes where a trace holds most.
+    """The lines that hold memory at the peak of a trace, with their bytes.
 
     Args:
-        trace: what happened.
+        trace: the trace.
         lines: of each block.
     """
     now = 0
@@ -114,7 +113,7 @@ def lines_at_peak(trace: Trace, lines: list[str]) -> list[tuple[str, int]]:
 
 
 def _held(trace: Trace, place: int) -> set[int]:
-    """The blocks that are there after so many events of a trace."""
+    """The blocks that exist after this many events of a trace."""
     held: set[int] = set()
     for block in trace.events[:place]:
         if block > 0:
@@ -135,11 +134,11 @@ _MACHINERY = 0
 
 
 def _line() -> str:
-    """The innermost line of the program's own that is running, or else of a library; "" where there is none."""
+    """The innermost running line of the program, otherwise of a library; "" if there is none."""
     found = _line_above(sys._getframe(2))
     if found:
         return found
-    # torch's engine has threads of its own, without a line of Python, while the main thread waits for them
+    # torch's engine runs threads without any line of Python, while the main thread waits for them
     return _line_above(sys._current_frames().get(threading.main_thread().ident or 0))
 
 

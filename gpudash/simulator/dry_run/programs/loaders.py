@@ -1,6 +1,6 @@
-"""Data loaders in a dry run: those of a training are ended early, so that what follows an epoch is run too.
+"""Data loaders in a dry run: those of a training end early, so that the code after an epoch runs too.
 
-Where batches differ in size, as padded texts do, the largest of those that would have come is the last one given.
+If batches differ in size, as padded texts do, the last batch is the largest of those that would have come.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ FETCHERS = ("lightning/pytorch/loops/fetchers.py", "pytorch_lightning/loops/fetc
 EPOCHS = ("lightning.pytorch.loops.training_epoch_loop", "pytorch_lightning.loops.training_epoch_loop")
 
 MOST_ENDED = 8
-"""Loaders that are ended early, at most."""
+"""The most loaders that are ended early."""
 
 MOST_AHEAD = 4096
 EQUAL_AHEAD = 8
 AHEAD_S = 4.0
 AHEAD_CLOCK_S = 15.0
-"""Batches that are read ahead at most, and those of one size after which all are expected to have it; processor time
-of the reading thread, and time by the clock, in seconds, after which no more are."""
+"""Limits for reading batches ahead: the most batches, how many of equal size suggest that all are equal, and seconds
+of the reading thread's processor time and of wall-clock time."""
 
 NEAR = 8
-"""Frames from where a batch is read to where Lightning asks for it, at most."""
+"""The most frames between the call that reads a batch and Lightning's."""
 
 
 def _is_fetched_by_lightning() -> bool:
@@ -45,7 +45,7 @@ def _is_fetched_by_lightning() -> bool:
 
 
 def _bytes_of(batch: Any) -> int:
-    """Of the tensors in a batch."""
+    """Bytes of the tensors in a batch."""
     if isinstance(batch, torch.Tensor):
         return batch.numel() * batch.element_size()
     if isinstance(batch, Mapping):
@@ -60,7 +60,7 @@ class Loaders:
 
     Attributes:
         ended: how many were ended early.
-        ahead: batches that were read to find the largest, which was given.
+        ahead: how many batches were read ahead to find the largest, which was used.
     """
 
     def __init__(self) -> None:
@@ -73,17 +73,17 @@ class Loaders:
         self._evaluates = False
 
     def follow(self) -> None:
-        """See which loaders are read, for the rest of the process."""
+        """Watch which loaders are read, for the rest of the process."""
         kind: Any = dataloader._BaseDataLoaderIter
         kind.__init__ = self._made(kind.__init__)
         kind.__next__ = self._read(kind.__next__)
 
     def end(self) -> None:
-        """End those that are being read now, at their next batch, and each once."""
+        """End the loaders that are being read at their next batch, each of them once."""
         self._short = True
 
     def lightning_imported(self, module: Any) -> None:
-        """Have Lightning's Trainer evaluate once, after the batch at which others' loaders are ended.
+        """Make Lightning's Trainer evaluate once, after the batch at which other loaders are ended.
 
         Args:
             module: one of `EPOCHS`.
@@ -130,7 +130,7 @@ class Loaders:
         return batch
 
     def _largest_ahead(self, iterator: Any, read: Callable[[Any], Any]) -> Any:
-        """The largest batch of those that would come, ``None`` where none is larger than those that came."""
+        """The largest batch of those still to come, ``None`` if none is larger than those so far."""
         seen = self._training[iterator]
         largest = None
         largest_bytes = max(seen)
@@ -154,13 +154,13 @@ class Loaders:
         return largest
 
     def _may_end(self, iterator: Any) -> bool:
-        """Whether its loader has not been ended yet: one that a program reads for ever is read again at once."""
+        """Whether its loader has not been ended yet: one that a program reads forever is read again at once."""
         loader = iterator._gpudash_loader()
         if _is_fetched_by_lightning():
-            return False  # it would take the epoch for one that was broken off, and evaluate nothing
+            return False  # it would treat the epoch as interrupted, and evaluate nothing
         if self.ended >= MOST_ENDED or (loader is not None and loader in self._left):
             return False
-        if loader is not None:  # one that a loop has made for itself is gone
+        if loader is not None:  # a loader that a loop created for itself is gone
             self._left.add(loader)
         self.ended += 1
         return True

@@ -1,6 +1,6 @@
-"""The ranks of a program in a dry run: each is a process of its own, and none waits for the others.
+"""The ranks of a program in a dry run: each is a process of its own and does not wait for the others.
 
-Their collectives do to memory what they do, and leave their outputs as they are: there are no numbers to be exchanged.
+Their collectives allocate as usual, but leave their outputs unchanged, because there are no numbers to exchange.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ NOBODY = "the ranks exchange nothing, since there are no numbers; objects that a
 FSDP = "torch.distributed.fsdp._fully_shard._fsdp_param_group"
 
 known: dict[str, Any] = {}
-"""``rank`` and ``world_size`` of this process, once it has asked for its peers; also when it has left them."""
+"""``rank`` and ``world_size`` of this process, once it has joined its process group, even after it left."""
 
 MISSED = "What rank {rank} sends at {where} had not come: a rank is predicted without the others."
 
 missed: list[str] = ["A rank is predicted without what the others send."]
-"""The same, filled in, of what this rank was to receive: code that fails behind it may need it. The first is of
-numbers, which no rank has."""
+"""Sentences on what this rank should have received, since later code may need it. The first is about the numbers,
+which no rank has."""
 
 WhenImported = Callable[[str, Callable[[Any], None]], None]
 
 
 def without_peers(engine: Engine, when_imported: WhenImported) -> None:
-    """Let the process groups of this program do without their peers, from now on.
+    """Let the process groups of this program work without their peers from now on.
 
     Args:
         engine: of the cards.
-        when_imported: calls a function with a module once that has been imported.
+        when_imported: calls a function with a module once that is imported.
     """
     distributed: Any = torch.distributed
     if not distributed.is_available():
@@ -62,7 +62,7 @@ def without_peers(engine: Engine, when_imported: WhenImported) -> None:
         rank = _of_rank(kwargs.get("rank", args[4] if len(args) > 4 else -1), "RANK")
         count = _of_rank(kwargs.get("world_size", args[3] if len(args) > 3 else -1), "WORLD_SIZE")
         if rank is None or count is None:
-            return begin(*args, **kwargs)  # which says what is missing
+            return begin(*args, **kwargs)  # which reports what is missing
         register_backend()
         assume(NOBODY)
         known.update(rank=rank, world_size=count)
@@ -79,12 +79,12 @@ def without_peers(engine: Engine, when_imported: WhenImported) -> None:
             object_gather_list[:] = [obj] * len(object_gather_list)
 
     def broadcast_object_list(
-        object_list: list[Any],  # noqa: ARG001 - by its name, as torch has it
+        object_list: list[Any],  # noqa: ARG001 - passed by name, as in torch
         src: int | None = None,
         *_args: Any,
         **_kwargs: Any,
     ) -> None:
-        """Each rank keeps its own."""
+        """Do nothing, so that each rank keeps its own objects."""
         sender = src or 0
         if known.get("rank") != sender:
             where = place_of(sys._getframe(1), within_torch=True) or "its start"
@@ -99,12 +99,12 @@ def without_peers(engine: Engine, when_imported: WhenImported) -> None:
 
 
 def are_missed() -> bool:
-    """Whether this is one of several ranks, so that code may fail for want of the others."""
+    """Whether this is one of several ranks, so that code may fail because the others are missing."""
     return int(known.get("world_size", 1)) > 1
 
 
 def _of_rank(given: Any, variable: str) -> int | None:
-    """A number as it was given, or as a launcher has put it into the environment."""
+    """A number as passed, or as set in the environment by a launcher."""
     if given in (-1, None):
         value = os.environ.get(variable)
     else:
@@ -115,7 +115,7 @@ def _of_rank(given: Any, variable: str) -> int | None:
 
 
 def _replicate(module: Any, engine: Engine) -> None:
-    """Let DistributedDataParallel do without numbers: it compares shapes and broadcasts how its buckets are rebuilt."""
+    """Let DistributedDataParallel work without numbers: it compares shapes and broadcasts how it rebuilds buckets."""
     setattr(module, VERIFY, lambda *_args, **_kwargs: None)
     kind: Any = module.DistributedDataParallel
     prepare = kind._pre_forward

@@ -1,7 +1,7 @@
-"""A whole program in a dry run, from its import of torch until it has taken some steps: its GPUs, which it calls
-``cuda``, are not there, and what it asks of their allocators is recorded.
+"""A whole program in a dry run, from its import of torch until it has taken some steps. The GPUs that it calls
+``cuda`` do not exist, and its requests to their allocators are recorded.
 
-It is the program's main thread that everything here belongs to.
+Everything here belongs to the program's main thread.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from gpudash.simulator.refusal import CannotPredictError
 from gpudash.simulator.step_work.work_log import WorkLog
 
 EQUAL_PASSES = 100
-"""Forward passes of an inference that begin and end with the same memory, one after another, after which it is ended:
-batches of a data set, and not the steps of one picture or text."""
+"""How many consecutive forward passes of an inference must start and end with the same memory before it is ended: then
+they are batches of a data set, not the steps of one picture or text."""
 
 ENDED_EQUAL = (
     "the last {count} forward passes took the same memory; what comes after them was not run, such as what decodes "
@@ -56,10 +56,10 @@ ENDED_LOADERS = "data loaders of the training were ended early, after step {step
 LARGEST = "the last batch was the largest of {count} more"
 
 AFTER_S = 8.0
-"""Processor time in seconds that a program has after the steps that are followed, to come to an evaluation."""
+"""Processor time in seconds that a program gets after the followed steps, to reach an evaluation."""
 
 EQUAL_STEPS = 5
-"""Steps more, of the same peak, after which a program is not expected to come to one."""
+"""How many more steps with the same peak suggest that a program will not evaluate."""
 
 Send = Callable[[Mapping[str, Any]], None]
 WhenImported = Callable[[str, Callable[[Any], None]], None]
@@ -69,15 +69,15 @@ def begin(config: Mapping[str, Any], send: Send, when_imported: WhenImported) ->
     """Give the program its GPUs, and follow it from here on.
 
     Args:
-        config: ``cards``, each ``{"product", "total_bytes", "capability", "multiprocessors"}``; ``steps`` that are
-            followed; ``whole_s``: processor time in which it may come to its own end after them; ``numbers``:
-            "unknown", "guessed" where the program decides by them, or "computed"; ``lets_write``: whether it may write;
-            ``scratch``: the folder for what it writes where Python's functions hold that back, else "".
-        send: sends a message about what came of it.
-        when_imported: calls a function with a module once that has been imported.
+        config: ``cards``, each ``{"product", "total_bytes", "capability", "multiprocessors"}``; ``steps`` to follow;
+            ``whole_s``: processor time after them in which it may reach its own end; ``numbers``: "unknown", "guessed"
+            if the program branches on them, or "computed"; ``lets_write``: whether it may write; ``scratch``: the
+            folder for what it writes if Python's functions prevent writing, else "".
+        send: sends a message with a result.
+        when_imported: calls a function with a module once that is imported.
 
     Raises:
-        RuntimeError: one sentence, where torch takes no such device, or a real GPU answers.
+        RuntimeError: in one sentence, if torch does not support such a device, or a real GPU is in use.
     """
     send({"type": "torch"})
     program = FollowedProgram(int(config["steps"]), float(config["whole_s"]), send)
@@ -92,12 +92,12 @@ def begin(config: Mapping[str, Any], send: Send, when_imported: WhenImported) ->
 
 
 def _spent_s() -> float:
-    """Processor time of this process and of the ended ones that it had started, as workers of its data loaders."""
+    """Processor time of this process and of the ended processes it started, such as workers of its data loaders."""
     return sum(os.times()[:4])
 
 
 def _cards(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """One for each rank on this machine, at least."""
+    """At least one card for each rank on this machine."""
     cards: list[Mapping[str, Any]] = list(config["cards"])
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
     return [*cards, *cards[-1:] * (ranks - len(cards))]
@@ -108,9 +108,9 @@ class FollowedProgram:
 
     Args:
         steps: of its optimizer that are followed.
-        whole_s: processor time in seconds, from its start on, in which the program may come to its own end after them,
-            and after equal passes of an inference.
-        send: sends a message about what came of it.
+        whole_s: processor time in seconds since its start in which the program may reach its own end after the steps,
+            or after equal passes of an inference.
+        send: sends a message with a result.
     """
 
     def __init__(self, steps: int, whole_s: float, send: Send) -> None:
@@ -145,9 +145,9 @@ class FollowedProgram:
         """Give it its cards, and record what happens on them.
 
         Args:
-            cards, numbers, lets_write: as of `begin`.
-            when_imported: as of `begin`.
-            by_python: whether it is functions of Python's that hold back what it writes.
+            cards, numbers, lets_write: as for `begin`.
+            when_imported: as for `begin`.
+            by_python: whether Python's functions prevent what it writes.
         """
         self._allocator = allocator_text()
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
@@ -195,12 +195,12 @@ class FollowedProgram:
         self._stack.enter_context(own_code.checkpoints_without_numbers(kept))
         self._stack.enter_context(own_code.standing_in())
         self._stack.enter_context(compiling_nothing(self._left))
-        # those that generate are there once this module is
+        # its generate functions exist once this module is imported
         when_imported("transformers.generation.utils", self._generating_imported)
         self._stack.enter_context(HostTensors())
 
     def raised(self, error: BaseException) -> bool:
-        """The program ends by an uncaught exception; whether it was raised because nothing is computed."""
+        """Handle an uncaught exception that ends the program; returns whether missing numbers caused it."""
         if self._answered or isinstance(error, KeyboardInterrupt):
             return self._answered
         try:
@@ -210,14 +210,14 @@ class FollowedProgram:
             ours = found.kind in ("data_dependent", "gpudash") or explains(error)
             said = str(found)
             if found.kind == "raised" and not ours and peers.are_missed():
-                ours = True  # with numbers the ranks have each other, by gloo
+                ours = True  # with numbers the ranks exchange them by gloo
                 said = f"{said} {peers.missed[-1]}"
             self._report_failure(found.kind, said, found.remedy, because_of_numbers=ours)
             return ours
         return False
 
     def ended(self) -> None:
-        """The program has come to its end."""
+        """Handle the normal end of the program."""
         if self._answered:
             return
         if self._loaders.ended:
@@ -231,7 +231,7 @@ class FollowedProgram:
         self._send({"type": "cuda"})
         if not self._uses_gpu:
             self._uses_gpu = True
-            self._made.clear()  # steps on the CPU are none that are followed
+            self._made.clear()  # steps on the CPU are not followed
             self._after_s = None
             self._peaks.clear()
 
@@ -257,7 +257,7 @@ class FollowedProgram:
         self._made[id(optimizer)] += 1
         steps = max(self._made.values())
         if steps == before:
-            return  # another optimizer's, as the second of a GAN
+            return  # another optimizer's, such as the second of a GAN
         for recorder in self._recorders:
             recorder.end_step()
         if steps >= self._steps:
@@ -269,14 +269,14 @@ class FollowedProgram:
         self._tracker.step = steps + 1
 
     def _end_loaders(self) -> None:
-        """Let the program come to what follows an epoch, once it has had the time to come to its own end."""
+        """Let the program reach the code after an epoch, once it has had time to reach its own end."""
         now_s = _spent_s()
         if now_s >= self._whole_s:
             self._after_s = now_s
             self._loaders.end()
 
     def _is_over(self) -> bool:
-        """Whether the time after the steps is over, or nothing new is expected of it."""
+        """Whether the time after the steps is over, or nothing new is expected of the program."""
         last = self._peaks[-EQUAL_STEPS - 1 :]
         equal = len(last) > EQUAL_STEPS and len(set(last)) == 1
         return equal or (self._after_s is not None and _spent_s() - self._after_s > AFTER_S)
@@ -311,13 +311,13 @@ class FollowedProgram:
         else:
             self._equal = 0
         self._pass = now
-        # one that may come to its own end is let: what follows its batches may fail
+        # a program that can reach its own end may do so: the code after its batches may fail
         if self._equal >= EQUAL_PASSES and _spent_s() >= self._whole_s:
             self._end_remark = ENDED_EQUAL.format(count=EQUAL_PASSES)
             self._end()
 
     def _end(self) -> None:
-        """Be silent, answer, and wait for the signal that ends the program."""
+        """Stop all output, send the result, and wait for the signal that ends the program."""
         silent = os.open(os.devnull, os.O_WRONLY)
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
@@ -386,4 +386,4 @@ class FollowedProgram:
 
 
 def _write_nothing(*_args: Any, **_kwargs: Any) -> None:
-    """In place of what writes a file without a function of Python's that opens files."""
+    """Replaces functions that write a file without opening it in Python."""

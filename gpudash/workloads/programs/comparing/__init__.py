@@ -1,1 +1,1 @@
-"""One workload on two devices, or on one and predicted for a card that is not here."""
+"""Compares a workload on two devices, or on one with its prediction for a card that is not present."""

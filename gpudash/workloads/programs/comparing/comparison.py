@@ -1,7 +1,7 @@
-"""A workload on two devices in the order A B B A, until the ratio of their times is known well enough.
+"""Runs a workload on two devices in the order A B B A, until the ratio of their times is known well enough.
 
-Then pieces of work grow until the second device is faster. Energy is read from the machine's own counters. Two devices
-agree where they found the same within what the precision lets one expect.
+Then the work is enlarged until the second device is faster. Energy is read from the machine's own counters. Two
+devices agree if their results are equal within what the precision permits.
 """
 
 from __future__ import annotations
@@ -56,25 +56,25 @@ from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.run_errors import Cancelled, GuardRefused, memory_ran_out
 
 REPETITION_S = 0.15
-"""Measured time of one repetition: long beside a scheduler's slice of a few ms, short beside a change of the clock."""
+"""Measured seconds in a repetition: long beside a scheduler's time slice of a few ms, short beside clock changes."""
 
 FEWEST_STEPS = 4
 """Measured steps of a repetition."""
 
 FEWEST_FOURSOMES = 8
-"""Below these the signed ranks give no interval of 99 %."""
+"""With fewer, signed ranks give no interval of 99 %."""
 
 MOST_STEPS = 100_000
 
 MOST_ALONE = 16
-"""Repetitions of a CPU beside which a card is predicted: the prediction is less sure than their median."""
+"""The most repetitions on the CPU beside a predicted card: the prediction is less exact than their median."""
 
 
 def run(spec: ComparisonSpec, context: Context) -> Mapping[str, Any]:
     """Compare.
 
     Returns:
-        ``ratio``, ``interval``, ``cause``, ``verdict`` and what they rest on: see `result_of`.
+        ``ratio``, ``interval``, ``cause``, ``verdict`` and what they are based on: see `result_of`.
 
     Raises:
         WorkloadError, GuardRefused, Cancelled: whatever ends one of the sides.
@@ -85,7 +85,7 @@ def run(spec: ComparisonSpec, context: Context) -> Mapping[str, Any]:
 
 
 def _with_predicted(spec: ComparisonSpec, card: KnownGpu, context: Context) -> dict[str, Any]:
-    """Measure the workload on the CPU, and predict it on a card that is not here.
+    """Measure the workload on the CPU, and predict it for a card that is not present.
 
     Returns:
         see `predicted_result`.
@@ -105,7 +105,7 @@ def _with_predicted(spec: ComparisonSpec, card: KnownGpu, context: Context) -> d
         context.progress(number + 1, most)
         if number >= 1 and time.perf_counter() - began > spec.limit:
             break
-    # Afterwards: what predicts takes a core of those that are measured.
+    # Afterwards, because predicting takes a core from the measurement.
     context.note(Topic.COMPARISON, f"Predicting a step on {a_card(card.name)}, which is not here.")
     step = card_step(spec.chosen, card)
     figures = side_figures(side, context)
@@ -135,7 +135,7 @@ def _with_predicted(spec: ComparisonSpec, card: KnownGpu, context: Context) -> d
 
 
 class _Comparison:
-    """One comparison, phase by phase; what is known is kept for the result of a run that is stopped."""
+    """One comparison, phase by phase; it keeps what is known for the result of a stopped run."""
 
     def __init__(self, spec: ComparisonSpec, context: Context) -> None:
         from gpudash.workloads.running.run import confirm, resolve
@@ -145,7 +145,7 @@ class _Comparison:
         workload = resolve(self._chosen)
         first, second = spec.pair
         for device in spec.pair:
-            # Both devices are there before the first repetition, so that nothing is measured in vain.
+            # Check both devices before the first repetition, so that nothing is measured in vain.
             if device != str(context.device):
                 confirm(torch.device(device), None)
         if first != second:
@@ -164,11 +164,11 @@ class _Comparison:
         ratio = self._measure(repeated)
         found = self._measured(repeated, ratio)
         judged = self._keep(repeated, found)
-        # Not faster, and decided: it is worth finding out what would help.
+        # Not faster, and decided: find out what would help.
         if judged.outcome != "faster" and not judged.more and self._unlike:
             found = self._looked_into(repeated, found)
             judged = self._keep(repeated, found)
-        # Last, as it takes seconds of load that measure nothing else.
+        # Last, because it takes seconds of load that measure nothing else.
         energies = measure_energy(context, (self.first, self.second), self._chosen, self._report)
         found = found.with_energy(energies)
         self._keep(repeated, found)
@@ -184,13 +184,13 @@ class _Comparison:
         return len({kind_of(device) for device in self._spec.pair}) == 2
 
     def _keep(self, repeated: Spec, found: Measured) -> Verdict:
-        """Leave what is known for the result, should what follows be stopped."""
+        """Store what is known as the result, in case the run is stopped."""
         judged = verdict(found)
         self._context.keep(**result_of(self._spec, repeated, found, judged, self._repetitions))
         return judged
 
     def _warm_up(self) -> Spec:
-        """Run each side twice, which counts for nothing, and find how many steps a repetition is to have."""
+        """Run each side twice without counting it, and determine the number of steps in a repetition."""
         self._report(f"Warming up on {self.first.label} and {self.second.label}; these repetitions do not count.")
         return _repetition(self._chosen, (self.first, self.second, self.second, self.first), self._context)
 
@@ -198,7 +198,7 @@ class _Comparison:
         spec, began = self._spec, time.perf_counter()
         expected, target = FEWEST_FOURSOMES, math.log1p(spec.half_width)
         while True:
-            # A B B A: a drift that is linear over the four falls out of their mean.
+            # A B B A: a drift that is linear over the four cancels out in their mean.
             for side in (self.first, self.second, self.second, self.first):
                 self._context.check_cancelled()
                 side.measure(repeated)
@@ -210,7 +210,7 @@ class _Comparison:
                 self._keep(repeated, self._measured(repeated, ratio))
                 if ratio.half_width <= target:
                     return ratio
-            # No foursome is begun that would go beyond what was asked for.
+            # Start no group that would exceed the requested limit.
             if 2 * foursomes + 2 > spec.repetitions or spent * (1 + 1 / foursomes) > spec.limit:
                 return ratio
             wanted = foursomes + more_needed(ratio, target)
@@ -229,7 +229,7 @@ class _Comparison:
         )
 
     def _looked_into(self, repeated: Spec, found: Measured) -> Measured:
-        """Measure what would help: the data kept on the device, and larger pieces of work."""
+        """Measure what would help: keeping the data on the device, and larger pieces of work."""
         kept = resident(repeated)
         if kept is not None and found.challenger.copied >= COPYING / 2:
             self._report(
@@ -259,15 +259,15 @@ class _Comparison:
 
 
 def _repetition(chosen: Spec, sides: Sequence[Side], context: Context) -> Spec:
-    """What a repetition runs: ``chosen`` with as many steps as take long enough, by running each of ``sides`` once."""
+    """The spec of a repetition: ``chosen`` with enough steps, found by running each of ``sides`` once."""
     steps, fastest = WARM_UP + FEWEST_STEPS, math.inf
     for side in sides:
         context.check_cancelled()
-        # The fastest of all decides, so that the shorter side's repetitions are long enough.
+        # The fastest of all counts, so that the faster side's repetitions are long enough.
         fastest = min(fastest, *side.run(with_steps(chosen, steps)).times)
     wanted = WARM_UP + min(MOST_STEPS, max(FEWEST_STEPS, math.ceil(REPETITION_S / fastest)))
     most = whole_steps(chosen)
-    # No fewer than a warm-up needs, no more than the workload has.
+    # At least what a warm-up needs, at most what the workload has.
     return with_steps(chosen, wanted if most is None else max(steps, min(wanted, most)))
 
 
@@ -279,10 +279,10 @@ def _steps_text(repeated: Spec) -> str:
 
 
 LASTS_S = 4.0
-"""Time each side is kept busy: some ten readings of the counters."""
+"""Seconds that each side is kept busy: about ten readings of the counters."""
 
 Reading = tuple[float, float]
-"""When a counter was read (seconds), and what it said (joules)."""
+"""When a counter was read (seconds), and its value (joules)."""
 
 NOT_MEASURABLE = "not measurable here: {why}"
 
@@ -290,10 +290,10 @@ NOT_MEASURABLE = "not measurable here: {why}"
 def measure_energy(
     context: Context, sides: Sequence[Side], spec: Spec, report: Callable[[str], None]
 ) -> list[tuple[float | None, str]]:
-    """Joules a step of each side, and what they are of; ``None`` and why where a counter is missing.
+    """Joules per step of each side, and what they include; ``None`` and the reason if a counter is missing.
 
-    A side is kept busy without a break; the mean power between its first and last reading times the time of a step is
-    a step's energy. A GPU's side counts the CPU's package too where that can be read, for it works on both.
+    A side is kept busy continuously; the energy of a step is the mean power between its first and last reading times
+    the time of a step. A GPU's side includes the CPU's package if that can be read, because it uses both.
     """
     found: list[tuple[float | None, str]] = []
     for side in sides:
@@ -317,20 +317,20 @@ def measure_energy(
 
 
 def _power(context: Context, side: Side, spec: Spec, counters: Sequence[str]) -> float | None:
-    """Mean watts of ``counters`` together while ``side`` is busy; ``None`` when one of them stood still."""
+    """Mean watts of ``counters`` together while ``side`` is busy; ``None`` if one of them did not advance."""
     seen: dict[str, list[Reading]] = {counter: [] for counter in counters}
 
     def read_counters() -> None:
         for counter, readings in seen.items():
             now = context.energy(counter)
-            # The counter of a driver is read a few times a second: only a newer reading is one.
+            # A driver's counter is updated a few times per second: only a newer reading counts.
             if not isinstance(now, str) and (not readings or now[0] > readings[-1][0]):
                 readings.append(now)
 
     side.run(with_steps(spec, max(4, math.ceil(LASTS_S / _step_seconds(side)))), read_counters)
     watts = 0.0
     for readings in seen.values():
-        # the first may have been read before the side was busy
+        # the first reading may precede the load
         busy = readings[1:]
         if len(busy) < 2 or busy[-1][0] <= busy[0][0] or busy[-1][1] <= busy[0][1]:
             return None
@@ -344,7 +344,7 @@ def _step_seconds(side: Side) -> float:
 
 
 STEPS = 4
-"""Measured steps of a size on either side, twice."""
+"""Measured steps for each size, twice on either side."""
 
 MOST_SIZES = 8
 
@@ -357,11 +357,11 @@ def sweep(
     Args:
         spec: the workload at the size it was compared at.
         found: the comparison there, which is the first point.
-        limit_s: seconds after which it is given up.
-        report: given a sentence before it begins.
+        limit_s: seconds after which the search ends.
+        report: called with a sentence before it starts.
 
     Returns:
-        the points, of the other side and the challenger; ``None`` where no field makes the work larger.
+        the points of the other side and the challenger; ``None`` if no field makes the work larger.
     """
     start = size_of(spec)
     if start is None:
@@ -375,7 +375,7 @@ def sweep(
     else:
         fast = second
     seconds = found.first.step_seconds, found.second.step_seconds
-    # As (other side, challenger), whatever the order of the devices.
+    # In the order (other side, challenger), whatever the order of the devices.
     points = [Point(size, seconds if slow is second else seconds[::-1])]
     report(f"Growing {field} until {slow.label} is faster.")
     began, factor = time.perf_counter(), GROWING[spec.name][1]
@@ -387,8 +387,7 @@ def sweep(
         left = limit_s - (time.perf_counter() - began)
         if larger is None:
             ended = f"{field} {size} is more than is allowed"
-        # Work grows with the size by `factor` at least: by the newest point it is known beforehand whether there is
-        # time.
+        # Work grows at least by `factor` with the size, so the latest point shows whether there is enough time.
         elif 2 * factor * (WARM_UP + STEPS) * sum(points[-1].seconds) > left:
             ended = f"{field} {size} would take too long"
         else:
@@ -402,10 +401,10 @@ def sweep(
 
 
 def _point(fast: Side, slow: Side, spec: Spec, size: int) -> Point | None:
-    """One size on both sides, each twice; ``None`` where it does not fit."""
+    """One size on both sides, twice each; ``None`` if it does not fit."""
     times: dict[str, list[float]] = {fast.label: [], slow.label: []}
     try:
-        # Twice in alternation, and the better of the two: a disturbance only ever makes it slower.
+        # Twice in alternation, and the better of the two: disturbances only slow it down.
         for side in (fast, slow, slow, fast):
             times[side.label].append(side.run(spec).step_seconds)
     except Cancelled:
@@ -422,10 +421,10 @@ def _point(fast: Side, slow: Side, spec: Spec, size: int) -> Point | None:
 CPUINFO = Path("/proc/cpuinfo")
 
 LOST = 0.05
-"""Share of the time given to other programs that is worth a note."""
+"""Fraction of time used by other programs that is worth a note."""
 
 UNSTEADY = 0.1
-"""Interquartile range over median of a side's times from which its spread is worth a note (torch.utils.benchmark's)."""
+"""Relative interquartile range of a side's times that is worth a note (as in torch.utils.benchmark)."""
 
 
 def result_of(
@@ -436,9 +435,9 @@ def result_of(
     Returns:
         ``ratio`` (the first device's time per step over the second's) with its ``interval`` at ``confidence``;
         ``compute_only``, the same without copies; ``outcome`` (faster, slower, close), ``cause`` (see
-        `verdict.Verdict`), ``verdict`` (the words), ``headline`` and ``because`` (its parts), ``more_repetitions``;
-        ``sides``: two mappings of figures, shares as ratios, times in seconds, energy in joules a step; ``agreement``,
-        ``resident``, ``sweep``, ``notes``; ``repetitions`` of each side, of ``measured_steps`` each.
+        `verdict.Verdict`), ``verdict`` (the text), ``headline`` and ``because`` (its parts), ``more_repetitions``;
+        ``sides``: two mappings of figures, shares as ratios, times in seconds, energy in joules per step;
+        ``agreement``, ``resident``, ``sweep``, ``notes``; ``repetitions`` of each side, of ``measured_steps`` each.
     """
     steps = whole_steps(repeated)
     return {
@@ -466,10 +465,10 @@ def result_of(
 
 
 def side_figures(side: Side, context: Context) -> SideFigures:
-    """The figures of a side by what it has measured so far."""
+    """The figures of a side from what it has measured so far."""
     times = side.step_seconds
     repetitions = side.repetitions
-    # None of the repetitions may have a reading: some devices report none.
+    # Possibly no repetition has a reading: some devices report none.
     used = [repetition.peak_bytes for repetition in repetitions if repetition.peak_bytes is not None]
     memory = _gpu_memory(side, context)
     return SideFigures(
@@ -488,7 +487,7 @@ def side_figures(side: Side, context: Context) -> SideFigures:
 
 
 def _agreement_of(spec: Spec, first: Repetition, second: Repetition) -> Agreement:
-    """Whether the first repetitions of both sides found the same."""
+    """Whether the first repetitions of both sides have the same results."""
     precision = str(getattr(spec, "precision", getattr(spec, "dtype", "fp32")))
     if first.losses or second.losses:
         return of_losses((first.losses, first.accuracies), (second.losses, second.accuracies), precision)
@@ -499,19 +498,19 @@ _NAMED_FIELDS = (
     *("model", "path", "mode", "task", "size", "rows", "columns", "width", "depth", "batch", "sequence"),
     *("dtype", "precision", "batches"),
 )
-"""Fields that time depends on, in the order in which they are named."""
+"""Fields that affect the time, in the order in which they are listed."""
 
 _DIFFERING = ("mode", "batches")
-"""Fields that are named only where they differ from the default."""
+"""Fields that are listed only if they differ from the default."""
 
 _LEFT_TO_IT = (None, 0, "", "auto")
-"""Values with which the choice is the workload's."""
+"""Values that leave the choice to the workload."""
 
 
 def what(spec: Spec) -> str:
-    """The workload in a line: the fields that its time depends on, in the words that the form has for them.
+    """The workload in a line: the fields that affect its time, with the form's labels.
 
-    Left out is what does not matter beside the others, what is left to the workload, and the usual way of working.
+    Omits what is insignificant beside the others, what is left to the workload, and defaults.
     """
     fields = type(spec).model_fields
     parts = []
@@ -533,7 +532,7 @@ def what(spec: Spec) -> str:
 
 
 def notes(found: Measured) -> list[str]:
-    """What one should know when reading the figures."""
+    """What to know when reading the figures."""
     said = [
         f"The times on {side.label} vary by more than 10 %; other programs may be running."
         for side in (found.first, found.second)
@@ -594,10 +593,10 @@ def _side_result(side: SideFigures, spec: Spec) -> dict[str, Any]:
 
 
 def _number(found: Measured, judged: Verdict) -> Mapping[str, str]:
-    """The one number and its interval as they are shown: of the faster side where there is one."""
+    """The main number and its interval for display: of the faster side, if there is one."""
     ratio = found.ratio
     if ratio.value < 1:
-        # A ratio turned over turns its interval over, ends and all.
+        # Inverting a ratio inverts its interval and swaps the ends.
         low = 0.0
         if ratio.high:
             low = 1 / ratio.high
@@ -614,7 +613,7 @@ def _number(found: Measured, judged: Verdict) -> Mapping[str, str]:
 
 
 def _interval(ratio: Ratio) -> list[float | None]:
-    """Both ends; ``None`` where there are too few values for one."""
+    """Both ends; ``None`` if there are too few values for one."""
     return [ratio.low if ratio.low > 0 else None, ratio.high if math.isfinite(ratio.high) else None]
 
 
@@ -645,7 +644,7 @@ def _sweep_facts(sweep: Sweep) -> dict[str, Any]:
 
 
 def _product(device: str) -> str:
-    """What a device is called by its maker; "" where that is not known."""
+    """A device's product name; "" if unknown."""
     if kind_of(device) == "cuda":
         return str(torch.cuda.get_device_name(device))
     lines = text_of(CPUINFO).splitlines()
@@ -657,16 +656,16 @@ ROUNDOFF |= {"float16": 2**-11}
 """Precision → unit roundoff (IEEE 754; bfloat16 has 8 bits of significand)."""
 
 COMPARED_STEPS = 10
-"""First steps whose losses are compared: later ones part for any two orders of summation, as training is chaotic."""
+"""How many first steps are compared by loss: later, any two orders of summation diverge, as training is chaotic."""
 
 NOTHING = "This workload reports no loss, accuracy or values to compare."
 
 
 def tolerance(precision: str) -> float:
-    """Largest relative difference that passes as the same: the root of the unit roundoff, half of its digits.
+    """Largest relative difference that counts as equal: the square root of the unit roundoff, half of its digits.
 
-    Sums of n terms in another order differ by up to n roundoffs (Higham 2002, section 4.2), and a step passes that on
-    to the weights; half of the digits is what is usually left.
+    Sums of n terms in a different order differ by up to n roundoffs (Higham 2002, section 4.2), which a step passes on
+    to the weights; usually half of the digits remain.
     """
     return math.sqrt(ROUNDOFF.get(precision, ROUNDOFF["fp32"]))
 
@@ -674,7 +673,7 @@ def tolerance(precision: str) -> float:
 def of_losses(
     first: tuple[Sequence[float], Sequence[float]], second: tuple[Sequence[float], Sequence[float]], precision: str
 ) -> Agreement:
-    """Compare trainings from the same seed and data.
+    """Compare trainings with the same seed and data.
 
     Args:
         first, second: losses and accuracies step by step.
@@ -704,7 +703,7 @@ def of_losses(
 
 
 def of_results(first: Mapping[str, Any], second: Mapping[str, Any], precision: str) -> Agreement:
-    """Compare what two runs without losses returned: their ``values``, where they tell any."""
+    """Compare the results of two runs without losses: their ``values``, if they report any."""
     values = _flat(first.get("values")), _flat(second.get("values"))
     if not values[0] or len(values[0]) != len(values[1]):
         return Agreement(None, NOTHING)
@@ -718,7 +717,7 @@ def of_results(first: Mapping[str, Any], second: Mapping[str, Any], precision: s
 
 
 def _apart(one: float, other: float) -> float:
-    """Relative difference; two NaNs or equal infinities are the same, one alone is infinitely far."""
+    """Relative difference; two NaNs or equal infinities are the same, a single one is infinitely far."""
     if one == other or (math.isnan(one) and math.isnan(other)):
         return 0.0
     if not (math.isfinite(one) and math.isfinite(other)):

@@ -1,4 +1,4 @@
-"""One side of a comparison: the workload on its device, a repetition at a time, with as many steps as it is to have."""
+"""One side of a comparison: runs the workload on its device, a repetition with a given number of steps at a time."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 
 
 WARM_UP = 2
-"""First steps of a repetition that are left out: the allocator's cache and the CPU's are another's until then."""
+"""How many first steps of a repetition do not count: until then the allocator's and the CPU's caches are not warm."""
 
 POLL_S = 0.02
-"""How often the process's memory is looked at."""
+"""Seconds between two polls of the process's memory."""
 
 
 @dataclass(frozen=True)
 class Repetition:
-    """What one repetition has shown; everything but the curves is of the measured steps alone.
+    """The result of one repetition; everything except the curves covers the measured steps only.
 
     Attributes:
-        times: seconds of each measured step; on the CPU without those in which other programs had its core.
-        lost: share of the measured time in which other programs had the core, 0 to 1.
-        copied, computed: shares of the measured time spent in stages that copy between memories, and in others; 0 to 1.
-        losses, accuracies: step by step from the first, where the workload tells them.
-        peak_bytes: highest use of the process's memory seen between two steps.
-        strays: tensors that the placement audit found elsewhere.
-        result: the workload's own.
+        times: seconds of each measured step; on the CPU without the time in which other programs had its core.
+        lost: fraction of the measured time in which other programs had the core, 0 to 1.
+        copied, computed: fractions of the measured time in stages that copy between memories, and in others; 0 to 1.
+        losses, accuracies: step by step from the first, if the workload reports them.
+        peak_bytes: highest memory use of the process seen between two steps.
+        strays: tensors that the placement audit found on other devices.
+        result: the workload's own result.
     """
 
     times: list[float]
@@ -54,11 +54,11 @@ class Repetition:
 
     @property
     def step_seconds(self) -> float:
-        """Seconds of a step: the mean.
+        """Mean seconds of a step.
 
-        It is what a run takes, divided by its steps. The shortest steps, which Python's `timeit` looks at, and the
-        median leave out whatever a device does at every tenth step only, and of steps that a GPU is merely asked for
-        they tell the asking. A repetition that was disturbed is dealt with where repetitions are put together.
+        This is the time of a run divided by its steps. The shortest steps, as in Python's `timeit`, and the median
+        ignore what a device does only at every tenth step, and for asynchronous GPU work they show only the time to
+        launch it. Disturbed repetitions are handled when repetitions are combined.
         """
         return statistics.fmean(self.times)
 
@@ -70,7 +70,7 @@ class Repetition:
 
 @dataclass
 class _Heard:
-    """What a repetition's events have told so far."""
+    """What a repetition's events have reported so far."""
 
     copy_seconds: float = 0.0
     compute_seconds: float = 0.0
@@ -83,12 +83,12 @@ class Side:
     """A workload on one device.
 
     Attributes:
-        retries_before: times the allocator of the device's memory had to retry before the comparison.
+        retries_before: number of retries of the device's allocator before the comparison.
 
     Args:
         context: of the whole comparison.
         device: where this side computes.
-        label: what it is called: "cpu", "cuda:0", or "A" and "B" on one device.
+        label: its name: "cpu", "cuda:0", or "A" and "B" on one device.
         workload: the function.
     """
 
@@ -102,14 +102,14 @@ class Side:
         self.retries_before = 0
         if self._torch_device.type == "cuda":
             self.retries_before = retries(self._torch_device)
-            if self._torch_device != context.device:  # that one's peak is the run's, and the worker's to keep
+            if self._torch_device != context.device:  # otherwise the worker reads its peak
                 torch.cuda.reset_peak_memory_stats(self._torch_device)
 
     def run(self, spec: Spec, at_step: Callable[[], None] | None = None) -> Repetition:
-        """One repetition of ``spec``: its data and weights are made anew from the same seed.
+        """Run one repetition of ``spec``; its data and weights are created again from the same seed.
 
         Args:
-            spec: the workload, with as many steps as the repetition is to have.
+            spec: the workload, with the number of steps for the repetition.
             at_step: called after every step.
         """
         heard = _Heard()
@@ -119,7 +119,7 @@ class Side:
         return self._on_device(lambda: part.whole(lambda: self._workload(spec, part)))
 
     def measure(self, spec: Spec) -> Repetition:
-        """A repetition that counts."""
+        """Run a repetition that counts."""
         repetition = self.run(spec)
         self.repetitions.append(repetition)
         return repetition
@@ -160,12 +160,12 @@ class Side:
 
 
 def retries(device: torch.device) -> int:
-    """Times torch's allocator had to give memory back and ask again on ``device``, since the process began."""
+    """Number of times torch's allocator had to release memory and retry on ``device``, since the process started."""
     return int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0))
 
 
 class _Part(Context):
-    """The context of one repetition: notes when its measured steps begin and end.
+    """The context of one repetition: records when its measured steps start and end.
 
     Attributes:
         at_step: called after every step.
@@ -200,13 +200,13 @@ class _Part(Context):
         self._begin_step()
 
     def whole(self, call: Callable[[], Mapping[str, Any]]) -> Repetition:
-        """Let ``call`` run the workload, and say what it has shown."""
+        """Let ``call`` run the workload, and return its repetition."""
         self._count()
         result = call()
         self.flush()
         self._settle()
         ended = time.perf_counter()
-        times = self._times or [self._own(ended - self._began_s)]  # a workload without steps is one
+        times = self._times or [self._own(ended - self._began_s)]  # a workload without steps counts as one
         seconds = max(self._whole_s, 1e-9)
         copied = (self.heard.copy_seconds - self._before[0]) / seconds
         computed = (self.heard.compute_seconds - self._before[1]) / seconds
@@ -223,7 +223,7 @@ class _Part(Context):
         )
 
     def _count(self) -> None:
-        """Let what follows count: stages told by now belong to what came before."""
+        """Start counting: stages reported so far belong to what came before."""
         self.flush()
         self._settle()
         self._times, self._whole_s, self._lost_s = [], 0.0, 0.0
@@ -231,7 +231,7 @@ class _Part(Context):
         self._begin_step()
 
     def _settle(self) -> None:
-        """Wait for what the GPU has been asked for: it belongs to the steps before."""
+        """Wait for the GPU's queued work, which belongs to the steps before."""
         synchronize(self.device)
 
     def _begin_step(self) -> None:
@@ -241,10 +241,10 @@ class _Part(Context):
     def _own(self, seconds: float) -> float:
         """Seconds of a step that were its own.
 
-        A CPU does nothing for a thread that waits for a core; a GPU works on, so there all of them are.
+        A CPU does nothing for a thread that waits for a core; a GPU continues, so there all of them count.
         """
         waited = waited_seconds() - self._waited_s
-        if waited >= seconds:  # it was kept waiting between the steps, while these figures were read
+        if waited >= seconds:  # it waited between the steps, while these figures were read
             waited = 0.0
         self._whole_s += seconds
         self._lost_s += waited
@@ -254,20 +254,20 @@ class _Part(Context):
 
 
 GROWING = {"training": ("batch", 4), "matmul": ("size", 2), "pipeline": ("size", 4)}
-"""Workload → the field that a sweep makes larger, and by which factor at a time."""
+"""Workload → the field that a sweep enlarges, and the factor for each step."""
 
 
 def _changed(spec: Spec, fields: dict[str, Any]) -> Spec:
-    """``spec`` with other values in some fields.
+    """``spec`` with other values for some fields.
 
     Raises:
-        ValidationError: when that is no valid spec.
+        ValidationError: the result is not a valid spec.
     """
     return type(spec).model_validate({**spec.model_dump(exclude_unset=True), **fields})
 
 
 def with_steps(spec: Spec, steps: int) -> Spec:
-    """``spec`` with ``steps`` steps, in one epoch where there are such; as it is where it is not made of steps."""
+    """``spec`` with ``steps`` steps, in a single epoch if it has epochs; unchanged if it has no steps."""
     name = type(spec).steps_field
     if name is None:
         return spec
@@ -278,7 +278,7 @@ def with_steps(spec: Spec, steps: int) -> Spec:
 
 
 def whole_steps(spec: Spec) -> int | None:
-    """Steps of the whole run; ``None`` where it is not made of such."""
+    """Steps of the whole run; ``None`` if it has no steps."""
     name = type(spec).steps_field
     if name is None:
         return None
@@ -286,14 +286,14 @@ def whole_steps(spec: Spec) -> int | None:
 
 
 def resident(spec: Spec) -> Spec | None:
-    """``spec`` with its data on the device from the start; ``None`` where they are already, or cannot be."""
+    """``spec`` with its data on the device from the start; ``None`` if they already are, or cannot be."""
     if getattr(spec, "batches", "resident") == "resident":
         return None
     return _changed(spec, {"batches": "resident"})
 
 
 def size_of(spec: Spec) -> tuple[str, int] | None:
-    """The field that makes the pieces of work larger, and its value; ``None`` where none is known."""
+    """The field that enlarges the pieces of work, and its value; ``None`` if there is none."""
     name, _factor = GROWING.get(spec.name, ("", 0))
     if not name:
         return None
@@ -302,7 +302,7 @@ def size_of(spec: Spec) -> tuple[str, int] | None:
 
 
 def enlarged(spec: Spec, size: int) -> Spec | None:
-    """``spec`` with larger pieces of work; ``None`` beyond the largest that is allowed."""
+    """``spec`` with larger pieces of work; ``None`` beyond the largest allowed size."""
     name, _factor = GROWING[spec.name]
     try:
         return _changed(spec, {name: size})

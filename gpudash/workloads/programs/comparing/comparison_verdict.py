@@ -1,7 +1,6 @@
-"""The verdict of a comparison in words, with the cause where the GPU does not pay.
+"""The verdict of a comparison as text, with the cause if the GPU does not pay.
 
-It is made from what has been measured of two sides, and from how many times as fast one is as the other, with how sure
-that is.
+It is based on the measurements of two sides, and on the ratio of their times with its confidence.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ from gpudash.devices.names import kind_of
 from gpudash.units import format_percent
 
 EXACT = 50
-"""Values up to which the signed ranks' distribution is counted out; beyond, the normal one is as good."""
+"""Up to this many values the signed ranks' distribution is counted exactly; beyond, the normal one is as good."""
 
 FEWEST_MERGED = 16
-"""Values that must remain for neighbours to be merged."""
+"""How many values must remain for neighbours to be merged."""
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio and its confidence interval; ``high`` is infinite and ``low`` 0 where there are too few values.
+    """A ratio and its confidence interval; ``high`` is infinite and ``low`` 0 if there are too few values.
 
     Attributes:
-        values: independent values it is made from.
+        values: number of independent values behind it.
     """
 
     value: float
@@ -45,23 +44,23 @@ class Ratio:
 
 
 def ratio_of(first: Sequence[float], second: Sequence[float], confidence: float) -> Ratio:
-    """The ratio of ``first`` to ``second``, times taken in the order A B B A.
+    """The ratio of ``first`` to ``second``, times measured in the order A B B A.
 
-    Each A B B A gives one value, the mean of its two log ratios, from which a drift that is linear over the four is
-    gone. Neighbours are merged while the values depend on each other (batch means: Law and Kelton 1991, section 9.5.3).
-    Estimated is the median of all pairwise means, with the interval of the signed ranks (Hodges and Lehmann 1963;
-    Hollander and Wolfe 1999, section 3.2 and 3.3): nothing is assumed but that errors are symmetric, which alternation
-    sees to, and one disturbed repetition in ten moves it little.
+    Each A B B A gives one value, the mean of its two log ratios, in which a drift that is linear over the four cancels
+    out. Neighbours are merged while the values depend on each other (batch means: Law and Kelton 1991, section 9.5.3).
+    The estimate is the median of all pairwise means, with the interval of the signed ranks (Hodges and Lehmann 1963;
+    Hollander and Wolfe 1999, section 3.2 and 3.3). It assumes only that errors are symmetric, which the alternation
+    ensures, and one disturbed repetition in ten changes it little.
 
     Args:
-        first, second: seconds per step of the repetitions of each side; as many of the one as of the other. A last one
-            without its partner in a foursome is left out.
+        first, second: seconds per step of the repetitions on each side, equally many of both. A last one without its
+            partner in a group of four is ignored.
         confidence: of the interval, 0 to 1.
 
     Raises:
-        ValueError: when there are fewer than two of each.
+        ValueError: there are fewer than two of each.
     """
-    # `A B B A`: first and second hold the same places of each foursome, in order of time.
+    # `A B B A`: first and second have the same positions in each group, in order of time.
     logs = [math.log(one / other) for one, other in zip(first, second, strict=True)]
     values = decorrelated([(logs[index] + logs[index + 1]) / 2 for index in range(0, len(logs) - 1, 2)])
     if not values:
@@ -72,14 +71,14 @@ def ratio_of(first: Sequence[float], second: Sequence[float], confidence: float)
 
 
 def decorrelated(values: list[float]) -> list[float]:
-    """``values`` with neighbours merged until one says nothing of the next: lag-1 autocorrelation within 2/√n."""
+    """Merge neighbours in ``values`` until they are uncorrelated: lag-1 autocorrelation within 2/√n."""
     while len(values) >= 2 * FEWEST_MERGED and autocorrelation(values) > 2 / math.sqrt(len(values)):
         values = [(values[index] + values[index + 1]) / 2 for index in range(0, len(values) - 1, 2)]
     return values
 
 
 def autocorrelation(values: Sequence[float]) -> float:
-    """Correlation of each value with the next; 0 when all are alike."""
+    """Correlation of each value with the next; 0 if all are equal."""
     mean = statistics.fmean(values)
     whole = math.fsum((value - mean) ** 2 for value in values)
     if whole == 0:
@@ -88,7 +87,7 @@ def autocorrelation(values: Sequence[float]) -> float:
 
 
 def centre(values: Sequence[float], confidence: float) -> tuple[float, float, float]:
-    """The Hodges-Lehmann estimate of the centre and its interval; infinite while there are too few values."""
+    """The Hodges-Lehmann estimate of the centre and its interval, which is infinite with too few values."""
     means = sorted(
         (one + other) / 2 for index, one in enumerate(values) for other in values[index:]
     )  # Walsh averages, each value with itself too
@@ -101,15 +100,15 @@ def centre(values: Sequence[float], confidence: float) -> tuple[float, float, fl
 
 
 def _cut(count: int, confidence: float) -> int:
-    """How many of the smallest and largest pairwise means lie outside of the interval, plus one; 0: no interval."""
-    # The interval is symmetric: as much is left out below as above.
+    """How many of the smallest and largest pairwise means lie outside the interval, plus one; 0 for no interval."""
+    # The interval is symmetric: equally many are left out below and above.
     tail = (1 - confidence) / 2
     if count > EXACT:
         deviation = math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
         middle = count * (count + 1) / 4
         # Normal approximation of the signed-rank statistic: mean n(n+1)/4, variance n(n+1)(2n+1)/24.
         return max(0, math.floor(middle - statistics.NormalDist().inv_cdf(1 - tail) * deviation))
-    # `counts[t]`: how many of the 2^n choices of signs have the rank sum t; each rank joins or does not.
+    # `counts[t]`: how many of the 2^n choices of signs have the rank sum t; each rank is either added or not.
     counts = [1]
     for rank in range(1, count + 1):
         longer = [*counts, *[0] * rank]
@@ -118,7 +117,7 @@ def _cut(count: int, confidence: float) -> int:
         counts = longer
     below, whole = 0, 2**count
     for total, number in enumerate(counts):
-        # The first sum that too many choices stay below is where the interval begins.
+        # The interval starts at the first sum that too many choices stay below.
         below += number
         if below > tail * whole:
             return total
@@ -126,11 +125,11 @@ def _cut(count: int, confidence: float) -> int:
 
 
 def more_needed(ratio: Ratio, target: float) -> int:
-    """Foursomes still missing for half a width of ``target``: the width shrinks as the root of their number."""
+    """Groups of four still missing for half a width of ``target``: the width shrinks with the root of their number."""
     if math.isinf(ratio.half_width):
         return max(1, FEWEST_MERGED - ratio.values)
     needed = ratio.values * (ratio.half_width / target) ** 2
-    return max(1, math.ceil(needed - 1e-9) - ratio.values)  # the root of a square may be a hair above it
+    return max(1, math.ceil(needed - 1e-9) - ratio.values)  # rounding may put the square root slightly above an integer
 
 
 @dataclass(frozen=True)
@@ -138,19 +137,19 @@ class SideFigures:
     """One side.
 
     Attributes:
-        label: what it is called.
+        label: its name.
         device: torch's name of the device.
         step_seconds: of a step, the median over the repetitions.
-        quartiles: of the repetitions' seconds per step: least, 25 %, 50 %, 75 %, most.
-        copied, computed: shares of a step, 0 to 1; what is left is waiting, and Python's own work.
+        quartiles: of the repetitions' seconds per step: minimum, 25 %, 50 %, 75 %, maximum.
+        copied, computed: fractions of a step, 0 to 1; the rest is waiting and Python's own work.
         peak_used_bytes: of this process's memory, between steps.
         peak_allocated_bytes, peak_reserved_bytes, capacity_bytes: of the GPU's memory.
-        retries: times the allocator gave its idle memory back to make room.
-        lost: share of the time in which other programs had the cores, 0 to 1.
+        retries: number of times the allocator released cached memory to make room.
+        lost: fraction of the time in which other programs had the cores, 0 to 1.
         strays: tensors that are not on the device.
-        energy_j: joules a step; ``None`` where not measured.
-        energy_words: what the figure is of, or why there is none.
-        product: what the device is called by its maker.
+        energy_j: joules per step; ``None`` if not measured.
+        energy_words: what the figure includes, or why there is none.
+        product: the device's product name.
     """
 
     label: str
@@ -172,12 +171,12 @@ class SideFigures:
 
     @property
     def waiting(self) -> float:
-        """Share of a step that no stage accounts for."""
+        """Fraction of a step that no stage accounts for."""
         return max(0.0, 1.0 - self.copied - self.computed)
 
     @property
     def fullness(self) -> float | None:
-        """How full the GPU's memory was at most, 0 to 1; ``None`` where it is not known."""
+        """Highest usage of the GPU's memory, 0 to 1; ``None`` if unknown."""
         if self.peak_reserved_bytes is None or not self.capacity_bytes:
             return None
         return self.peak_reserved_bytes / self.capacity_bytes
@@ -197,12 +196,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Both sides over sizes.
+    """Both sides at several sizes.
 
     Attributes:
-        field: of the workload, that was made larger.
+        field: of the workload, that was enlarged.
         points: by size, ascending.
-        ended: why it did not go on, where it found no size from which the second is faster.
+        ended: why it stopped, if it found no size from which the second is faster.
     """
 
     field: str
@@ -211,10 +210,10 @@ class Sweep:
 
     @property
     def crossing(self) -> float | None:
-        """The size from which the second is faster, on a straight line between logarithms; ``None``: none found."""
+        """The size from which the second is faster, interpolated between logarithms; ``None`` if not found."""
         for before, after in zip(self.points, self.points[1:], strict=False):
             if before.ratio <= 1 < after.ratio:
-                # On logarithms, since sizes grow by factors and times by powers.
+                # In logarithms, because sizes grow by factors and times by powers.
                 share = math.log(1 / before.ratio) / math.log(after.ratio / before.ratio)
                 return float(before.size * (after.size / before.size) ** share)
         return None
@@ -222,11 +221,11 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Whether both sides found the same.
+    """Whether the results of both sides are equal.
 
     Attributes:
-        agrees: ``None`` where there was nothing to compare.
-        sentence: a sentence.
+        agrees: ``None`` if there was nothing to compare.
+        sentence: the finding.
     """
 
     agrees: bool | None
@@ -244,7 +243,7 @@ class Measured:
     Attributes:
         ratio: the first side's time per step over the second's.
         compute_only: the same without copies.
-        resident: the same with the data kept on the second side's device; ``None`` where that was not measured.
+        resident: the same with the data kept on the second side's device; ``None`` if not measured.
     """
 
     first: SideFigures
@@ -256,7 +255,7 @@ class Measured:
     sweep: Sweep | None = None
 
     def with_energy(self, energies: Sequence[tuple[float | None, str]]) -> Measured:
-        """These figures and those of energy: joules a step, or ``None``, and words, for either side."""
+        """These figures with energy added: joules per step, or ``None``, and a text, for either side."""
         first, second = (
             replace(side, energy_j=joules, energy_words=text)
             for side, (joules, text) in zip((self.first, self.second), energies, strict=True)
@@ -265,39 +264,39 @@ class Measured:
 
     @property
     def challenger(self) -> SideFigures:
-        """The side that has to prove itself: the GPU where just one is a GPU, else the second."""
+        """The side to be judged: the GPU if exactly one is a GPU, otherwise the second."""
         kinds = kind_of(self.first.device), kind_of(self.second.device)
         if kinds[1] == "cpu" and kinds[0] != "cpu":
             return self.first
         return self.second
 
     def of_challenger(self, ratio: Ratio) -> Ratio:
-        """A ratio of the first to the second side as one of the other side to the challenger."""
+        """Convert a ratio of the first to the second side to one of the other side to the challenger."""
         if self.challenger is self.second:
             return ratio
         return Ratio(1 / ratio.value, 1 / ratio.high, 1 / ratio.low if ratio.low else float("inf"), ratio.values)
 
 
 NOTICEABLE = 1.05
-"""Ratios below it, in either direction, are too close to call."""
+"""Ratios closer to 1, in either direction, are too close to call."""
 
 FINEST = 0.005
-"""Half a width (0.5 %) below which no number of runs is asked for: a ratio may lie right at the limit."""
+"""Half a width (0.5 %) below which no more runs are suggested: a ratio may be exactly at the limit."""
 
 COPYING = 0.25
-"""Share of a step from which copying is blamed for the rest."""
+"""Fraction of a step from which copying is named as the cause."""
 
 FULL = 0.95
-"""Share of the GPU's memory from which it counts as full: the allocator then frees and asks anew."""
+"""Usage of the GPU's memory that counts as full: the allocator then frees and retries."""
 
 BUSY = 0.2
-"""Share of the time given to other programs from which a GPU's time says little of it.
+"""Fraction of the time used by other programs from which a GPU's time says little about it.
 
-A CPU's is counted without what it gave to others.
+A CPU's time excludes what other programs used.
 """
 
 RISEN = 1.05
-"""Times the energy from which it is said to have risen."""
+"""Factor from which energy counts as increased."""
 
 Outcome = Literal["faster", "slower", "close"]
 Cause = Literal["placement", "transfers", "memory", "too_small", "arithmetic", "energy"]
@@ -305,14 +304,14 @@ Cause = Literal["placement", "transfers", "memory", "too_small", "arithmetic", "
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a comparison comes to.
+    """The result of a comparison.
 
     Attributes:
-        outcome: of the second side, or of the GPU where just one side is one.
-        cause: why it does not pay; ``None`` where it does, or where both sides are the same device.
+        outcome: for the second side, or for the GPU if exactly one side is one.
+        cause: why it does not pay; ``None`` if it does, or if both sides are the same device.
         headline: one sentence with the number.
         because: the cause in a sentence, "" without one.
-        more: further repetitions on each device that a decision needs; 0 where it has been made.
+        more: further repetitions on each device needed for a decision; 0 if there is one.
     """
 
     outcome: Outcome
@@ -327,9 +326,9 @@ class Verdict:
 
 
 def verdict(found: Measured) -> Verdict:
-    """Judge: faster or slower only when the whole interval says so and the ratio is noticeable."""
+    """Judge: faster or slower only if the whole interval agrees and the ratio is noticeable."""
     ratio = found.ratio
-    # A settled interval needs no quiet machine: noise only makes it wider.
+    # A settled interval needs no quiet machine: noise only widens it.
     settled = ratio.low >= 1 / NOTICEABLE and ratio.high <= NOTICEABLE
     crowded = any(side.lost >= BUSY and kind_of(side.device) != "cpu" for side in (found.first, found.second))
     if crowded and not settled:
@@ -346,7 +345,7 @@ def verdict(found: Measured) -> Verdict:
     good = winner is found.challenger
     headline = f"{_capital(names[0])} is {times_text(times)} faster than {names[1]} for this workload."
     if not good and _unlike(found):
-        # That the GPU is slower is said of GPU against CPU only.
+        # Only for GPU against CPU does the text name the GPU as slower.
         same = ""
         if found.agreement.agrees:
             same = ", and both find the same"
@@ -359,9 +358,9 @@ def verdict(found: Measured) -> Verdict:
 
 
 def more_runs(ratio: Ratio) -> int:
-    """Repetitions on each device that are still missing for a decision; 0 when the difference is below 5 %.
+    """Repetitions on each device still missing for a decision; 0 if the difference is below 5 %.
 
-    Needed is an interval that ends before 1, or, of a ratio that is not noticeable, one within 0.95 to 1.05.
+    A decision needs an interval that ends before 1, or, for a ratio that is not noticeable, one within 0.95 to 1.05.
     """
     limit, middle = math.log(NOTICEABLE), abs(math.log(ratio.value))
     if -limit <= _log(ratio.low) and _log(ratio.high) <= limit:
@@ -391,8 +390,8 @@ def _runs(more: int) -> str:
 
 
 def _cause(found: Measured) -> tuple[Cause | None, str]:
-    """The first that holds of what keeps a device from being faster."""
-    # In order of what can be mended with the least trouble.
+    """The first applicable reason why a device is not faster."""
+    # The easiest to fix come first.
     slow = found.challenger
     the = name(slow, found)
     if slow.strays:
@@ -402,7 +401,7 @@ def _cause(found: Measured) -> tuple[Cause | None, str]:
         return "placement", f"Not everything is on {the}: {', '.join(slow.strays[:2])}{more}."
     if not _unlike(found) and found.first.device == found.second.device:
         return None, "Both sides are the same device, so what differs is not the device."
-    # Copying is to blame where it is much, or where it was tried without it and paid.
+    # Copying is the cause if there is much of it, or if a run without it was measured and paid off.
     if slow.copied >= COPYING or _would_pay_resident(found):
         return "transfers", _copying_text(found, slow)
     if slow.retries or (slow.fullness or 0) > FULL:
@@ -443,7 +442,7 @@ def _memory_text(slow: SideFigures, the: str) -> str:
 
 
 def _too_small(found: Measured, slow: SideFigures) -> bool:
-    """Whether larger pieces of work pay, or most of a step is spent on starting them."""
+    """Whether larger pieces of work would pay, or most of a step is spent on starting them."""
     return (found.sweep is not None and found.sweep.crossing is not None) or slow.waiting >= 0.5
 
 
@@ -467,7 +466,7 @@ def _energy(winner: SideFigures, loser: SideFigures) -> tuple[Cause | None, str]
 
 
 def joules(side: SideFigures) -> str:
-    """A step's energy."""
+    """A step's energy as text."""
     value = side.energy_j or 0.0
     if value >= 1:
         return f"{value:.3g} J"
@@ -475,7 +474,7 @@ def joules(side: SideFigures) -> str:
 
 
 def name(side: SideFigures, found: Measured) -> str:
-    """What a side is called in a sentence."""
+    """The name of a side in a sentence."""
     if _unlike(found):
         if kind_of(side.device) == "cpu":
             return "the CPU"
@@ -484,14 +483,14 @@ def name(side: SideFigures, found: Measured) -> str:
 
 
 def times_text(ratio: float) -> str:
-    """How many times: no decimals from 10 on, below with one."""
+    """A factor as text: without decimals from 10 on, below that with one."""
     if ratio >= 9.95:
         return f"{ratio:.0f}×"
     return f"{ratio:.1f}×"
 
 
 def interval_text(ratio: Ratio) -> str:
-    """The interval, one digit finer than the number."""
+    """The interval as text, one digit finer than the number."""
     if ratio.low <= 0 or math.isinf(ratio.high):
         return "no interval yet"
     digits = 2
@@ -501,7 +500,7 @@ def interval_text(ratio: Ratio) -> str:
 
 
 def round_size(size: float) -> int:
-    """A size to two digits: an interpolated one is no better."""
+    """A size with two digits: an interpolated one is no more precise."""
     finest = int(10 ** max(0, math.floor(math.log10(max(1.0, size))) - 1))
     return round(size / finest) * finest
 

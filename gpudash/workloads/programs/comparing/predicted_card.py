@@ -1,6 +1,6 @@
-"""A card that is not here, beside a CPU that is: how long a step would take there, and what the two come to in words.
+"""Predicts a step on a card that is not present, and compares it in text with a measured CPU.
 
-The dry run needs a process that computes nothing else, so that it is asked of the one that makes predictions.
+The dry run needs a process that computes nothing else, so the process for predictions does it.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from gpudash.workloads.predicting.host_speed import known_host_speed
 COMMAND = (sys.executable, "-m", "gpudash.workloads.predicting.estimate_process")
 
 TIME_LIMIT_S = 120.0
-"""Seconds after which predicting is given up."""
+"""Seconds after which predicting is abandoned."""
 
 Outcome = Literal["faster", "slower", "close", "unknown"]
 
 
 @dataclass(frozen=True)
 class CardStep:
-    """What is predicted of a workload on a card.
+    """The prediction for a workload on a card.
 
     Attributes:
-        fits: as of an estimate; ``None`` where that is not known.
-        spare_bytes: as of an estimate.
-        time: of a step; ``None`` where it could not be predicted.
-        problem: why not, in a sentence; "" where it could.
+        fits: as in an estimate; ``None`` if unknown.
+        spare_bytes: as in an estimate.
+        time: of a step; ``None`` if it could not be predicted.
+        problem: the reason, in a sentence; "" if it could.
     """
 
     fits: bool | None = None
@@ -52,12 +52,12 @@ class CardStep:
 
 @dataclass(frozen=True)
 class PredictedVerdict:
-    """A CPU that was measured beside a card that is predicted, in words.
+    """The verdict on a measured CPU and a predicted card, as text.
 
     Attributes:
-        outcome: of the card; "unknown" where nothing could be predicted.
+        outcome: of the card; "unknown" if nothing could be predicted.
         headline: one sentence with the number.
-        because: both times and what holds the card back.
+        because: both times and what limits the card.
     """
 
     outcome: Outcome
@@ -103,7 +103,7 @@ def _question(spec: Spec, card: KnownGpu) -> dict[str, Any]:
 
 
 def _answer_to(question: Mapping[str, Any]) -> dict[str, Any]:
-    """All that the process that predicts has answered, the newest of each key; empty where it said nothing."""
+    """All answers of the prediction process, the latest value of each key; empty if it sent none."""
     found: dict[str, Any] = {}
     with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
@@ -112,13 +112,13 @@ def _answer_to(question: Mapping[str, Any]) -> dict[str, Any]:
         try:
             process.stdin.write(f"{json.dumps(question)}\n")
             process.stdin.flush()
-            # It ends with its standard input, which stays open until all has come.
+            # It ends when its standard input closes, which stays open until all has arrived.
             for line in process.stdout:
                 found |= json.loads(line)
                 if found.get("final") or found.get("ready") is False:
                     break
         except (OSError, ValueError):
-            pass  # killed, or broken off: what it said until then is the answer
+            pass  # killed or interrupted: what it sent until then is the answer
         finally:
             watchdog.cancel()
             process.kill()
@@ -127,19 +127,19 @@ def _answer_to(question: Mapping[str, Any]) -> dict[str, Any]:
 
 def a_card(name: str) -> str:
     """The name of a card with its article: "an RTX 4090", "a T4"."""
-    # By the sound of the letter: R, L, A and H are spelt, and begin with a vowel.
+    # By the sound of the letter's name: R, L, A and H are spelt, and start with a vowel.
     if name[:1] in "AEFHILMNORSX":
         return f"an {name}"
     return f"a {name}"
 
 
 def predicted_verdict(measured_s: float, name: str, step: CardStep) -> PredictedVerdict:
-    """What a measured CPU and a predicted card come to.
+    """Compare a measured CPU with a predicted card.
 
     Args:
         measured_s: seconds of a step on the CPU.
         name: of the card.
-        step: what is predicted of it.
+        step: the prediction for it.
     """
     measured = f"Measured {_alone(measured_s)} a step on this CPU"
     card = a_card(name)

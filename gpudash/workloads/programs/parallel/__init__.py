@@ -1,1 +1,1 @@
-"""Training on several devices: torchrun starts one rank on each, and their records come into one run."""
+"""Training on several devices: torchrun starts one rank on each, and their records are joined into one run."""

@@ -1,4 +1,4 @@
-"""What every rank is to run, as a file in the run's private folder."""
+"""What every rank should run, as a file in the run's private folder."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from gpudash.specs import TrainingSpec, build
 from gpudash.specs.memory_cap import MemoryCap
 
 BACKENDS = {"cpu": "gloo", "cuda": "nccl", "sim": "gloo"}
-"""Kind of device → what connects the ranks. NCCL needs real GPUs; gloo exchanges the bytes of simulated ones."""
+"""Device type → backend that connects the ranks. NCCL needs real GPUs; gloo exchanges the bytes of simulated ones."""
 
 JOB = "job.json"
 SOCKET = "ranks"
 LOGS = "logs"
 PRINTED = "printed.txt"
-"""Files and folders of the run's private folder: this job, the socket the ranks tell, torchrun's logs, and what it and
-the ranks print."""
+"""Files and folders in the run's private folder: this job, the socket for the ranks' messages, torchrun's logs, and
+the output of torchrun and the ranks."""
 
 TORCHRUN = "GPUDASH_TORCHRUN_PID"
-"""Environment variable: the process that starts the ranks, with which they end."""
+"""Environment variable with the ID of the process that starts the ranks, which end with it."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Job:
     Attributes:
         fields: of the `TrainingSpec`, those that were set.
         origin_s: the system's monotonic clock at session time 0.
-        memory_cap: the most each rank may reserve on its GPU, as `MemoryCap` has it.
-        uuids: which GPU each device is to be, by NVML; ``None`` where that is not known.
-        warn_ratio: memory level of a warning, 0 to 1.
+        memory_cap: the most each rank may reserve on its GPU, as in `MemoryCap`.
+        uuids: NVML UUID of the GPU for each device; ``None`` if unknown.
+        warn_ratio: memory level for a warning, 0 to 1.
         cards: the simulated GPUs, as `gpudash.workloads.running.sim_backend.card_fields` describes them.
     """
 
@@ -46,27 +46,27 @@ class Job:
 
     @property
     def spec(self) -> TrainingSpec:
-        """What is trained."""
+        """The spec of the training."""
         found = build(TrainingSpec, self.fields)
         assert isinstance(found, TrainingSpec)
         return found
 
     @property
     def cap(self) -> MemoryCap | None:
-        """The limit of each rank's memory."""
+        """The limit for each rank's memory."""
         if self.memory_cap is None:
             return None
         return MemoryCap(**self.memory_cap)
 
     def write(self, folder: Path) -> None:
-        """Put it into ``folder``.
+        """Write it to ``folder``.
 
         Raises:
-            OSError: when that cannot be written.
+            OSError: it cannot be written.
         """
         (folder / JOB).write_text(json.dumps(asdict(self)), encoding="utf-8")
 
 
 def read_job(folder: Path) -> Job:
-    """The job that `Job.write` has put into ``folder``."""
+    """The job that `Job.write` wrote to ``folder``."""
     return Job(**json.loads((folder / JOB).read_text(encoding="utf-8")))

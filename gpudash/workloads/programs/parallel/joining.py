@@ -1,7 +1,7 @@
-"""What the ranks tell, as the records of one run: joined steps, epochs, readings, notes, and the result.
+"""Joins the ranks' messages into the records of one run: steps, epochs, readings, notes, and the result.
 
-Below, where each rank stands as far as it has told, which of them the others wait for, and why ranks ended: the one
-that failed first of its own accord, in one sentence.
+It also determines where each rank is, which of them the others wait for, and why ranks ended: the first one that
+failed by itself, in one sentence.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ _NAMES = {"gloo": "Gloo", "nccl": "NCCL"}
 
 
 class Joining:
-    """Belongs to one thread.
+    """Not thread-safe: use it in one thread.
 
     Args:
         spec: of the run.
-        devices: what is known of them, by rank; empty where nothing is.
+        devices: what is known about them, by rank; empty if nothing is.
         run_id: the run's number.
-        emit: takes every record.
+        emit: called with every record.
         clock: session time in seconds.
 
     Attributes:
-        standings: where each rank stands, by its number.
-        steps: newest joined step.
-        restarts: how often torchrun has started all ranks anew.
-        done: rank → what it told at its end.
+        standings: the state of each rank, by its number.
+        steps: the latest joined step.
+        restarts: how often torchrun has restarted all ranks.
+        done: rank → what it reported at its end.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Joining:
         self.begin_again(0)
 
     def begin_again(self, restart: int) -> None:
-        """All ranks are being started; ``restart`` counts from 0."""
+        """Reset for a start of all ranks; ``restart`` counts from 0."""
         names = self._spec.device_names
         self.standings = [Standing(rank, name, memory=self._capacity(rank)) for rank, name in enumerate(names)]
         self.done: dict[int, Mapping[str, Any]] = {}
@@ -92,12 +92,12 @@ class Joining:
         self._epochs = Epochs(self)
         self._epoch = 0
         self._rows: list[dict[str, Any]] = []
-        # Before the ranks are heard again: what is joined belongs to this start alone.
+        # Before messages of the ranks arrive again: what is joined belongs to this start only.
         if restart:
             self._ranks.begin_again()
 
     def take(self, rank: int, message: Message) -> None:
-        """Take in what a rank tells."""
+        """Handle a rank's message."""
         kind = message["type"]
         standing = self.standings[rank]
         if kind == "hello":
@@ -114,7 +114,7 @@ class Joining:
             self._items = message["items"]
             self._facts.update(message["facts"])
             standing.memory.update(message["memory"])
-            # every rank says so; the last one's word counts, since no step is joined before
+            # every rank sends this; the last message counts, since no step is joined before it
             self._began_s = self._step_ended_s = self._clock()
         elif kind == "step":
             self._step(rank, message)
@@ -124,21 +124,21 @@ class Joining:
             self.done[rank] = message
 
     def resident_bytes(self) -> dict[int, int]:
-        """Resident bytes of the ranks by their processes' numbers; any thread may ask."""
+        """Resident bytes of the ranks by process ID; thread-safe."""
         return {one.pid: one.memory.get("used_bytes") or 0 for one in self.standings if one.pid is not None}
 
     def note(self, topic: str, text: str, **details: Any) -> None:
-        """Tell a fact in words, with its figures."""
+        """Report a fact as text, with its figures."""
         self._emit(Note(time_s=self._clock(), run_id=self._run_id, topic=topic, text=text, details=details))
 
     def epoch(self, epoch: int, **facts: Any) -> EpochFinished:
-        """Tell that an epoch is over."""
+        """Report the end of an epoch."""
         ended = EpochFinished(time_s=self._clock(), run_id=self._run_id, epoch=epoch, **facts)
         self._emit(ended)
         return ended
 
     def note_findings(self, *, at_end: bool = False) -> None:
-        """Name a straggler or the rank that holds more than the others, when there is one that was not named yet."""
+        """Report a straggler, or a rank that holds more than the others, unless it was reported before."""
         if at_end:
             seen = self._findings.at_end(self._ranks)
         else:
@@ -147,7 +147,7 @@ class Joining:
             self.note(finding.topic, finding.text, **finding.details)
 
     def result(self) -> dict[str, Any]:
-        """What is known of the run until now, as its result."""
+        """What is known about the run so far, as its result."""
         rows = self._ranks.summary()
         seconds = self._step_ended_s - self._began_s
         result: dict[str, Any] = {**self._facts, "epochs": self._rows}
@@ -170,7 +170,7 @@ class Joining:
     def _agreement(self) -> dict[str, Any]:
         digests = [result.get("digest") for result in self.done.values()]
         if len(digests) < self._spec.world_size or None in digests:
-            # A rank that left early has no digest: whether all are equal is then not known, and not false.
+            # A rank that ended early has no digest: then it is unknown, not false, whether all are equal.
             return {"parameters_equal": None, "parameters_sha256": None, "largest_difference": None}
         equal = len(set(digests)) == 1
         largest = max(result.get("difference", 0.0) for result in self.done.values())
@@ -196,7 +196,7 @@ class Joining:
         }
 
     def _capacity(self, rank: int) -> dict[str, Any]:
-        """The size of a rank's GPU, which is known before the rank tells of it."""
+        """The size of a rank's GPU, which is known before the rank reports it."""
         known = None
         if rank < len(self._devices):
             known = self._devices[rank]
@@ -215,7 +215,7 @@ class Joining:
         self.note(Topic.RANKS, text, **kind, run=self._run, ranks=ranks)
 
     def _unequal(self) -> str:
-        """The words for devices that do not hold as much: the smallest decides."""
+        """The text for devices with different capacities: the smallest decides."""
         known = [(device.total_bytes, device.name) for device in self._devices if device.total_bytes is not None]
         if not known or min(known)[0] == max(known)[0]:
             return ""
@@ -226,7 +226,7 @@ class Joining:
         standing.stands(message["step"], message["phase"], message["where"], self._clock())
         figures = {name: message[name] for name in ("used_bytes", "allocated_bytes", "reserved_bytes")}
         for name, value in figures.items():
-            # A rank that tells nothing of a figure keeps the one before.
+            # A figure that a rank does not report keeps its previous value.
             if value is not None:
                 standing.memory[name] = value
                 standing.memory[f"peak_{name}"] = max(value, standing.memory.get(f"peak_{name}", value))
@@ -237,7 +237,7 @@ class Joining:
         self.standings[rank].steps = message["step"]
         figures = {name: message[name] for name in ("step", "time_s", "step_s", "compute_s", "blocked_s", "accuracy")}
         joined = self._ranks.take_step(RankStep(rank, loss=float(message["loss"]), **figures))
-        # The step is not complete: other ranks still owe theirs.
+        # The step is not complete: other ranks have not reported theirs.
         if joined is None:
             return
         self.steps = joined.step
@@ -266,7 +266,7 @@ class Joining:
         self.note_findings()
 
     def _count(self, step: int, loss: float, accuracy: float) -> None:
-        """Put a step into its epoch."""
+        """Add a step to its epoch."""
         # Steps count over all epochs, from 1.
         epoch = (step - 1) // self._spec.batches_per_epoch + 1
         if epoch != self._epoch:
@@ -279,7 +279,7 @@ class Joining:
     def _event(self, text: str) -> None:
         event = event_from_json(text)
         if self.restarts and isinstance(event, Note):
-            return  # it was told at the first start
+            return  # it was reported at the first start
         self._emit(replace(event, run_id=self._run_id))
 
 
@@ -287,7 +287,7 @@ _PEAKS = ("peak_allocated_bytes", "peak_reserved_bytes")
 
 
 SILENT_S = 3.0
-"""Silence after which a rank's process is taken to stand still: it tells how it is ten times a second."""
+"""Silence in seconds after which a rank's process counts as stopped: it reports ten times a second."""
 
 COLLECTIVE = "collective"
 
@@ -297,14 +297,14 @@ class Standing:
     """One rank.
 
     Attributes:
-        step: the newest it has begun, as far as it has told.
-        steps: the newest it has ended.
-        phase: what it is at: "starting", "computing", "collective", "leaving".
-        since_s: session time at which it told that first.
-        heard_s: session time of its newest word; ``None`` before the first.
-        where: the place in the code where its main thread stands.
-        ready: whether it has come as far as its first step.
-        memory: its newest figures in bytes.
+        step: the latest it has started, as far as it has reported.
+        steps: the latest it has ended.
+        phase: its current phase: "starting", "computing", "collective", "leaving".
+        since_s: session time at which it first reported that.
+        heard_s: session time of its latest message; ``None`` before the first.
+        where: the place in the code where its main thread is.
+        ready: whether it has reached its first step.
+        memory: its latest figures in bytes.
     """
 
     rank: int
@@ -322,7 +322,7 @@ class Standing:
 
     @property
     def label(self) -> str:
-        """What it is called in a sentence: "Rank 1 (cuda:1, pid 4711)"."""
+        """Its name in a sentence: "Rank 1 (cuda:1, pid 4711)"."""
         if self.pid is None:
             process = ""
         else:
@@ -330,7 +330,7 @@ class Standing:
         return f"Rank {self.rank} ({shown_name(self.device)}{process})"
 
     def stands(self, step: int, phase: str, where: str, now_s: float) -> None:
-        """Take in the newest message about itself."""
+        """Handle the latest message about its state."""
         if (step, phase) != (self.step, self.phase):
             self.step = step
             self.phase = phase
@@ -341,29 +341,29 @@ class Standing:
 
 @dataclass(frozen=True)
 class HeldUp:
-    """The rank that the others wait for, and what is known of why, in a sentence."""
+    """The rank that the others wait for, and a sentence on the known reason."""
 
     rank: int
     text: str
 
 
 def held_up(standings: Sequence[Standing], now_s: float) -> HeldUp | None:
-    """The rank that has not come to where the others wait; ``None`` where none of them differs.
+    """The rank that has not reached the point where the others wait; ``None`` if all are alike.
 
-    In this order: one that says nothing any more, one that is a step behind, one that still computes.
+    In this order: one that sends no messages, one that is a step behind, one that still computes.
     """
     silent = [one for one in standings if one.heard_s is None or now_s - one.heard_s > SILENT_S]
-    # All silent at once: the machine stands still, and not one rank.
+    # All silent at once: the machine has stopped, not a single rank.
     if silent and len(silent) < len(standings):
-        # the one that has been silent for longest; one that has never been heard comes before all
+        # the one silent for longest; one that has never sent a message comes before all
         one = min(silent, key=lambda standing: (standing.heard_s is not None, standing.heard_s or 0.0))
         return HeldUp(one.rank, _silent_text(one, now_s))
     arrived = max((one.step for one in standings if one.phase == COLLECTIVE), default=None)
-    # behind a collective are those of an earlier step, and of the same step those that are not in one
+    # late are ranks at an earlier step, and in the same step those that are not in a collective
     late = [one for one in standings if arrived is not None and (one.step, one.phase == COLLECTIVE) < (arrived, True)]
     if not late:
         return None
-    # Furthest behind, and of those the one that has been there for longest.
+    # The furthest behind, and of those the one that has been there for longest.
     one = min(late, key=lambda standing: (standing.step, standing.since_s))
     place = ""
     if one.where:
@@ -377,18 +377,18 @@ def held_up(standings: Sequence[Standing], now_s: float) -> HeldUp | None:
 
 
 def waited_s(standings: Sequence[Standing], now_s: float) -> float:
-    """How long a rank has been waiting for another by now: the longest that any has been in one collective."""
+    """How long ranks have been waiting for another: the longest time that any has been in one collective."""
     return max((now_s - one.since_s for one in standings if one.phase == COLLECTIVE), default=0.0)
 
 
 def overdue(standings: Sequence[Standing], now_s: float, patience_s: float, grace_s: float) -> bool:
-    """Whether a rank has been waited for longer than the backend's own limit, or all have fallen silent for so long.
+    """Whether a rank has been waited for longer than the backend's own timeout, or all have been silent for as long.
 
     Args:
-        patience_s: the limit that the ranks were given.
-        grace_s: what the backend's error may take to come.
+        patience_s: the timeout that the ranks were given.
+        grace_s: how long the backend's error may take to arrive.
     """
-    # before its first step a rank may still be importing torch, which takes as long as it takes
+    # before its first step a rank may still be importing torch, which may take any time
     if not all(one.ready for one in standings):
         patience_s = max(patience_s, TORCH_IMPORT_S)
     limit = grace_s + patience_s
@@ -403,7 +403,7 @@ def _silent_text(one: Standing, now_s: float) -> str:
     seen = _doing(one)
     if one.where:
         seen += f", at {one.where}"
-    if one.steps >= max(1, one.step):  # what it has told of where it stands is older than its newest step
+    if one.steps >= max(1, one.step):  # its reported state is older than its latest step
         seen = f"after step {one.steps}"
     return (
         f"{one.label} stands still, and the others wait for it: its process has said nothing for {silence}; it was "
@@ -432,18 +432,18 @@ Full = Literal["cuda", "sim", "host"]
 """Which memory ran out."""
 
 NOTABLE = 1.1
-"""A rank's memory is called more than the others' from this many times on."""
+"""Factor from which a rank's memory counts as more than the others'."""
 
 
 @dataclass
 class Ended:
-    """How the ranks of one start have ended, as far as anybody has told.
+    """How the ranks of one start have ended, as far as is known.
 
     Attributes:
-        failed: failures that ranks have reported, in the order of their reports: (rank, facts).
-        failed_ranks: rank → exit code, as `subprocess` has it, of processes that torchrun has seen fail.
-        gone: ranks whose connection ended without a word, in that order.
-        late: who held the others up when the first of them gave up.
+        failed: failures that ranks have reported, in order: (rank, facts).
+        failed_ranks: rank → exit code, as in `subprocess`, of processes that torchrun saw fail.
+        gone: ranks whose connection closed without a message, in that order.
+        late: the rank that held up the others when the first of them gave up.
     """
 
     failed: list[tuple[int, Mapping[str, Any]]] = field(default_factory=list)
@@ -453,7 +453,7 @@ class Ended:
 
     @property
     def any(self) -> bool:
-        """Whether anything has been told."""
+        """Whether anything is known."""
         return bool(self.failed or self.failed_ranks or self.gone or self.late)
 
 
@@ -462,9 +462,9 @@ class Cause:
     """Why a run ended.
 
     Attributes:
-        rank: whose fault it was; ``None`` where unknown.
+        rank: the rank that caused it; ``None`` if unknown.
         error: one word for programs.
-        full: which memory ran out, if one did.
+        full: which memory ran out, if any.
     """
 
     rank: int | None
@@ -480,26 +480,25 @@ def cause_of(ended: Ended, standings: Sequence[Standing], *, memory_was_full: bo
     """The first failure that no other explains.
 
     Args:
-        memory_was_full: whether the kernel killed something because of that meanwhile.
-        printed: the end of what torchrun and the ranks have printed.
+        memory_was_full: whether the kernel killed something for lack of memory meanwhile.
+        printed: the end of the output of torchrun and the ranks.
     """
-    # first what failed of its own accord: when one rank goes, the backend's errors of all the others follow
+    # first, ranks that failed by themselves: if one rank ends, backend errors of all the others follow
     own = next(((rank, facts) for rank, facts in ended.failed if facts.get("because_of") is None), None)
     if own is not None:
         return _raised(standings[own[0]], own[1], standings)
     reported = {rank for rank, _ in ended.failed}
-    # SIGTERM is torchrun's own, with which it ends the ranks that are left
+    # SIGTERM comes from torchrun itself, which uses it to end the remaining ranks
     codes = ended.failed_ranks.items()
     fallen = {rank: code for rank, code in codes if rank not in reported and code != -signal.SIGTERM}
     if fallen and ended.late is None:
-        # torchrun sees ends only when it looks: the order in which connections ended is that in which
-        # processes did
+        # torchrun notices exits only when it polls: connections closed in the order in which processes ended
         rank = next((gone for gone in ended.gone if gone in fallen), next(iter(fallen)))
         return _failed(standings[rank], fallen[rank], memory_was_full=memory_was_full, printed=printed)
     if ended.late is not None:
         details = "\n".join(str(facts.get("details", "")) for _, facts in ended.failed[:1])
         return Cause(ended.late.rank, "hang", ended.late.text, HANG_REMEDY, details)
-    # Ended without a word and without an exit code: the weakest sign of all that name a rank.
+    # Ended without a message and without an exit code: the weakest sign that identifies a rank.
     gone = next((rank for rank in ended.gone if rank not in reported), None)
     if gone is not None:
         message = f"{standings[gone].label} ended {_after(standings[gone])} without saying why."
@@ -512,7 +511,7 @@ def cause_of(ended: Ended, standings: Sequence[Standing], *, memory_was_full: bo
 
 
 def ending_of_cause(cause: Cause, progress: Progress) -> Event:
-    """The event that tells ``cause``."""
+    """The event that reports ``cause``."""
     return RunEnd(
         status="failed" if cause.full is None else "out_of_memory",
         error=cause.full or cause.error,
@@ -525,11 +524,11 @@ def ending_of_cause(cause: Cause, progress: Progress) -> Event:
 
 
 def why_that_one(rank: int, facts: Mapping[str, Any], standings: Sequence[Standing]) -> str:
-    """Why memory ran out on this rank and not on another, in a sentence: by limit, capacity, others' use, own use."""
+    """Why memory ran out on this rank and not on another, in a sentence: its limit, capacity, others' use, own use."""
     others = [one.memory for one in standings if one.rank != rank and one.memory]
     limit = facts.get("limit_bytes")
     limits = [memory["limit_bytes"] for memory in others if "limit_bytes" in memory]
-    # In this order: what makes a rank different from the others without its own doing comes first.
+    # In this order: first the differences that the rank itself does not cause.
     if limit is not None and any(other is None or other > limit for other in limits):
         return f"Its process is limited to {format_bytes(limit)} of address space, the others' are not."
     total = facts.get("total_bytes")
@@ -538,7 +537,7 @@ def why_that_one(rank: int, facts: Mapping[str, Any], standings: Sequence[Standi
         return (
             f"Its device is the smallest: {format_bytes(total)}, the others' have {format_bytes(min(totals))} or more."
         )
-    # On the CPU all ranks share the memory that others hold.
+    # On the CPU all ranks share the memory that others use.
     if kind_of(standings[rank].device) != "cpu":
         held_bytes = _held_by_others(facts)
         held_elsewhere = [found for found in map(_held_by_others, others) if found is not None]
@@ -552,7 +551,7 @@ def why_that_one(rank: int, facts: Mapping[str, Any], standings: Sequence[Standi
     held = _known(others, f"peak_{name}")
     if own is not None and held and own > NOTABLE * max(held):
         return f"It held {format_bytes(own)} itself, and no other rank more than {format_bytes(max(held))}."
-    # With equal limits and equal needs it is chance which one is first.
+    # With equal limits and equal needs, chance decides which one is first.
     if len(standings) > 1 and limit is not None:
         return (
             f"Every rank is limited to {format_bytes(limit)} of address space and holds as much; this one came first."
@@ -627,7 +626,7 @@ def _known(memories: Sequence[Mapping[str, Any]], name: str) -> list[int]:
 
 
 def _held_by_others(memory: Mapping[str, Any]) -> int | None:
-    """What of a GPU is in use beside the rank's own allocator."""
+    """How much of a GPU is in use outside the rank's own allocator."""
     total = memory.get("total_bytes")
     free = memory.get("free_bytes")
     reserved = memory.get("reserved_bytes")

@@ -1,8 +1,8 @@
-"""torchrun as the child of a run: ``python -c ... FOLDER PARENT [torchrun's arguments]``.
+"""Runs torchrun as the child of a run: ``python -c ... FOLDER PARENT [torchrun's arguments]``.
 
-It is torchrun's own ``main`` with its own restart policy; around it only three things are added: it ends with the
-process that started it, it looks beforehand whether the backend is there, and it tells over the run's socket which rank
-has ended how (``failed_ranks`` {local_rank, pid, exit_code}), since only the process that started the ranks can know.
+It calls torchrun's own ``main`` with its own restart policy, and adds three things: it ends with the process that
+started it, it checks first whether the backend is available, and it reports over the run's socket how each rank ended
+(``failed_ranks`` {local_rank, pid, exit_code}), because only the process that started the ranks can know.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ INSTALL = "Install another build of torch: https://pytorch.org/get-started/local
 
 
 def main() -> None:
-    """Start the ranks and see them to their end; exits as torchrun does."""
+    """Start the ranks and wait for their end; exits as torchrun does."""
     folder = Path(sys.argv[1])
     parent = int(sys.argv[2])
     arguments = sys.argv[3:]
-    # In time, or all ranks would outlive a run that is no longer followed.
+    # First, or all ranks would outlive a run that is no longer followed.
     die_with(parent, NAME)
     channel = Channel(str(folder / SOCKET))
     channel.post({"type": "hello", "protocol": PROTOCOL, "pid": os.getpid(), "role": "torchrun"}, keep=True)
     job = read_job(folder)
     missing = what_is_missing(job.spec.device_names[0])
     if missing is not None:
-        # Sent before anything is started, and waited for, since the process ends with it.
+        # Sent before anything is started, and flushed, since the process then exits.
         channel.post({"type": "missing", "message": missing, "remedy": INSTALL}, keep=True)
         channel.drain(DRAIN_S)
         sys.exit(1)
     from torch.distributed import run
 
-    # By its number the ranks know with whom they end (`die_with` in `rank_program`).
+    # Ranks use this process ID to end with the process (`die_with` in `rank_program`).
     os.environ[TORCHRUN] = str(os.getpid())
     if job.cards:
         _share_cards()
     _follow_failures(channel)
     try:
         run.main(arguments)
-    # SystemExit among them: torchrun leaves by it, and its own error names the failures.
+    # Including SystemExit: torchrun exits with it, and its own error lists the failures.
     except BaseException as error:
         _report_failures(channel, getattr(error, "failures", {}))
         raise
@@ -64,13 +64,13 @@ def main() -> None:
 
 
 def _share_cards() -> None:
-    """Let the ranks find one table of what each holds of the simulated cards: it lasts as long as this process."""
-    os.environ.pop(VARIABLE, None)  # that of a program by which this run was started, whose cards are others
+    """Give the ranks a shared table of what each holds of the simulated cards; it lasts as long as this process."""
+    os.environ.pop(VARIABLE, None)  # the table of a program that started this run has other cards
     table_of_program()
 
 
 def what_is_missing(device: str) -> str | None:
-    """What this torch lacks to connect ranks on devices of this kind, in one sentence; ``None`` when nothing."""
+    """What this torch lacks to connect ranks on such devices, in one sentence; ``None`` if nothing."""
     try:
         import torch.distributed as distributed
         import torch.distributed.run  # noqa: F401 - whether it can be
@@ -90,14 +90,14 @@ def what_is_missing(device: str) -> str | None:
 
 
 def _follow_failures(channel: Channel) -> None:
-    """Tell of every process that torchrun sees fail, also where it starts all anew and keeps that to itself."""
+    """Report every process that torchrun sees fail, even if it restarts all ranks and does not report the failure."""
     from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 
     monitor = getattr(LocalElasticAgent, "_monitor_workers", None)
-    if monitor is None:  # another version: failures of the last start are reported at its end
+    if monitor is None:  # another version: only failures of the last start are reported, at its end
         return
 
-    # Torchrun asks this at every turn, and forgets the failures where it starts all ranks again.
+    # Torchrun calls this at every poll, and discards the failures when it restarts all ranks.
     def monitored(*arguments: Any, **more: Any) -> Any:
         found = monitor(*arguments, **more)
         _report_failures(channel, getattr(found, "failures", {}))

@@ -1,5 +1,5 @@
-"""One run on several devices, from its first event to the one that ends it, as the worker's thread sees it; below,
-torchrun as a child of this process, and the socket on which it and the ranks are heard.
+"""A run on several devices, from its first event to its ending, as the worker's thread sees it. Below: torchrun as a
+child of this process, and the socket on which it and the ranks report.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from gpudash.workloads.running.sim_backend import card_fields
 logger = logging.getLogger(__name__)
 
 STOP_S = 0.6
-"""What the ranks have to leave together once they are to stop; then they are killed: Stop takes less than 1 s."""
+"""Seconds for the ranks to leave together after Stop; then they are killed, so that Stop takes less than 1 s."""
 
 POLL_S = 0.02
-"""How often wishes are looked for while the ranks tell nothing."""
+"""Seconds between two polls for requests while the ranks send nothing."""
 
 LEAVING_S = 10.0
-"""How long torchrun may take to end once every rank has said farewell."""
+"""Seconds that torchrun may take to end after every rank has sent its last message."""
 
 GRACE_S = 10.0
-"""After the backend's own time limit, for its error to come; then the run ends without it."""
+"""Seconds after the backend's own timeout for its error to arrive; then the run ends without it."""
 
 LINGERS = "A rank's process does not end: a driver holds it, and what it took of its device is not free yet."
 NOT_PROFILED = "Steps of a run on several devices are not profiled; profile one on a single device."
@@ -78,7 +78,7 @@ class ParallelRun(RequestedRun):
         self._joining = Joining(self._spec, self.request.devices, self.request.run_id, self.emit, self.clock)
 
     def perform(self) -> Event:
-        """Run it, and end every process of it; every exception becomes an ending.
+        """Run it, and end all of its processes; every exception becomes an ending.
 
         Returns:
             the ending, not yet emitted.
@@ -87,16 +87,16 @@ class ParallelRun(RequestedRun):
         self.emit(self._begun())
         folder: PrivateFolder | None = None
         try:
-            # Before the first rank can be heard, and taken back behind the last.
+            # Before the first rank can report, and reset after the last one.
             if request.on_ranks is not None:
                 request.on_ranks(self._joining.resident_bytes)
             folder = PrivateFolder(runtime_folder(), "gpudash-ranks-")
             self._torchrun = _Torchrun(folder.path, self._job())
             ending = self._until_its_end(self._torchrun)
-        except Exception as error:  # a process that cannot be started, or a callback: every run has an end
+        except Exception as error:  # a process that cannot be started, or a failing callback: every run has an ending
             logger.warning("a run on several devices ended with an error", exc_info=True)
             ending = ending_of(_as_workload_error(error), self._progress(), self._spec.name, request.device)
-        # Also where starting it failed half way: `close` ends what there is.
+        # Even if starting it failed halfway: `close` ends what exists.
         if self._torchrun is not None and not self._torchrun.close():
             self._joining.note(Topic.WORKER, LINGERS)
         if request.on_ranks is not None:
@@ -131,8 +131,8 @@ class ParallelRun(RequestedRun):
             self._notice_losses(torchrun)
             if self._refusal is not None:
                 raise self._refusal
-            # before torchrun's own end is looked at: it may end the moment the last rank has said farewell
-            # All have told their results; nothing that comes later can change them.
+            # before torchrun's own exit is checked: it may end as soon as the last rank has sent its last message
+            # All have reported their results; nothing that comes later can change them.
             if len(self._joining.done) == self._spec.world_size:
                 return self._whole(torchrun)
             if self.requests.stop.is_set() and self._stop_is_overdue(torchrun):
@@ -140,7 +140,7 @@ class ParallelRun(RequestedRun):
                 if ready:
                     return self._killed(self._progress(), STOP_S)
                 return self._stopped(self._progress())
-            # Ended by itself: what it and the ranks had said before is still in the sockets.
+            # Ended by itself: earlier messages from it and the ranks are still in the sockets.
             if torchrun.code is not None:
                 self._hear_out(torchrun)
                 if self.requests.stop.is_set():
@@ -152,11 +152,11 @@ class ParallelRun(RequestedRun):
             self._pass_on_requests(torchrun)
 
     def _hear_out(self, torchrun: _Torchrun) -> None:
-        """Take in what had been told before torchrun ended."""
+        """Handle the messages sent before torchrun ended."""
         heard = True
         while heard:
             heard = False
-            # Until nothing comes: one turn takes at most a buffer of each connection.
+            # Until nothing arrives: one iteration reads at most a buffer from each connection.
             for peer, message in torchrun.receive(0):
                 heard = True
                 self._take(peer, message)
@@ -165,7 +165,7 @@ class ParallelRun(RequestedRun):
     def _take(self, peer: Peer, message: Message) -> None:
         kind = message["type"]
         rank = peer.rank
-        # Sent by torchrun's process, which is no rank.
+        # Sent by torchrun's process, which is not a rank.
         if kind == "missing":
             self._refusal = WorkloadError("torch", str(message["message"]), str(message["remedy"]))
         elif kind == "fell":
@@ -183,7 +183,7 @@ class ParallelRun(RequestedRun):
             self._show_card(rank, peer, message)
 
     def _show_card(self, rank: int, peer: Peer, message: Message) -> None:
-        """Show how the simulated card of a rank stands, beside those of the others."""
+        """Show the state of a rank's simulated card beside those of the others."""
         if message["type"] != "beat" or message.get("card") is None or self.request.on_cards is None:
             return
         self._cards[rank] = {**message["card"], "pid": peer.pid}
@@ -196,7 +196,7 @@ class ParallelRun(RequestedRun):
 
     def _greet(self, rank: int, peer: Peer, message: Message) -> None:
         restart = int(message.get("restart", 0))
-        # Told while the causes of the last start are still there, and only once: by the first rank that comes again.
+        # Reported once, by the first rank that returns, while the causes of the last start are still stored.
         if restart > self._joining.restarts:
             self._report_restart(restart)
         self._peers[rank] = peer
@@ -211,7 +211,7 @@ class ParallelRun(RequestedRun):
             rank=cause.rank,
             error=cause.error,
         )
-        # What ended the start before is no cause of this one.
+        # What ended the previous start is not a cause of this one.
         self._ended = Ended()
         self._peers.clear()
         self._held.clear()
@@ -222,14 +222,14 @@ class ParallelRun(RequestedRun):
         standings = self._joining.standings
         standings[rank].memory.update({k: v for k, v in message.items() if k.endswith("_bytes") and v is not None})
         standings[rank].step = message["step"]
-        # The first that gave up saw the others as they stood: later complaints follow from it.
+        # The first rank that gave up saw the others as they were: later complaints follow from it.
         if message.get("because_of") == "late" and self._ended.late is None:
             self._ended.late = held_up(standings, self.clock())
             self._end_rank(self._ended.late)
         self._ended.failed.append((rank, message))
 
     def _end_rank(self, late: HeldUp | None) -> None:
-        """End the rank that hangs: one that stands still does not heed torchrun, which would wait for it."""
+        """Kill the rank that hangs: stopped, it does not handle torchrun's signal, and torchrun would wait for it."""
         peer = None
         if late is not None:
             peer = self._peers.get(late.rank)
@@ -238,13 +238,13 @@ class ParallelRun(RequestedRun):
 
     def _has_fallen(self, message: Message) -> None:
         pid = message["pid"]
-        # By process where the rank is known; one that fell before its greeting has only torchrun's number.
+        # By process if the rank is known; one that failed before its first message has only torchrun's number.
         rank = next((one.rank for one in self._joining.standings if one.pid == pid), message["local_rank"])
         if 0 <= rank < self._spec.world_size:
             self._ended.failed_ranks.setdefault(rank, message["exit_code"])
 
     def _notice_losses(self, torchrun: _Torchrun) -> None:
-        """Ranks whose connection has ended without a farewell."""
+        """Record ranks whose connection closed without a final message."""
         reported = {rank for rank, _ in self._ended.failed} | set(self._joining.done)
         for rank, peer in list(self._peers.items()):
             if not torchrun.hears(peer):
@@ -253,7 +253,7 @@ class ParallelRun(RequestedRun):
                     self._ended.gone.append(rank)
 
     def _hang(self) -> Cause | None:
-        """Why the run cannot go on, when a rank has been waited for longer than the backend's own limit."""
+        """Why the run cannot continue, if a rank has been waited for longer than the backend's own timeout."""
         standings = self._joining.standings
         now = self.clock()
         if not overdue(standings, now, self._spec.rank_timeout, GRACE_S):
@@ -271,8 +271,8 @@ class ParallelRun(RequestedRun):
         return ending_of_cause(self._cause(torchrun.printed()), self._progress())
 
     def _whole(self, torchrun: _Torchrun) -> Event:
-        """Every rank has said farewell."""
-        # A digest is made at the last step: a run that was stopped just behind it has finished.
+        """Handle the final messages of all ranks."""
+        # A digest is computed after the last step: a run that was stopped just after it has finished.
         stopped = self.requests.stop.is_set() and any("digest" not in result for result in self._joining.done.values())
         if stopped:
             return self._stopped(self._progress())
@@ -281,19 +281,19 @@ class ParallelRun(RequestedRun):
         return RunEnd(status="finished", **self._progress().fields())
 
     def _stop_is_overdue(self, torchrun: _Torchrun) -> bool:
-        """Whether the ranks, once told to stop, have had their time, or have not come so far that they could heed."""
+        """Whether the ranks have used up their time after Stop, or have not come far enough to handle it."""
         now = time.monotonic()
         if self._stop_requested_s is None:
             self._stop_requested_s = now
-            # A rank that is still importing hears nothing: waiting for it would only make Stop slow.
+            # A rank that is still importing handles no messages: waiting for it would only make Stop slow.
             if not all(one.ready for one in self._joining.standings):
                 return True
             torchrun.send_to_ranks({"type": "stop"})
-        # Each has said with which step it stands still; no step begins meanwhile (`Link.begin_step`).
+        # Each has reported the step at which it waits; no step starts meanwhile (`Link.begin_step`).
         if not self._end_reported and len(self._held) == self._spec.world_size:
             self._end_reported = True
-            # a rank that is a step ahead cannot go back: all go on to the furthest step that any has begun,
-            # so that no collective is left half done
+            # a rank that is a step ahead cannot go back: all continue to the latest step that any has started, so that
+            # no collective is left unfinished
             torchrun.send_to_ranks({"type": "end_at", "step": max(self._held.values())})
         return now - self._stop_requested_s > STOP_S
 
@@ -315,7 +315,7 @@ class ParallelRun(RequestedRun):
 
 
 def _as_workload_error(error: Exception) -> Exception:
-    """A process or folder that cannot be made, as a sentence of the run's."""
+    """A failure to create a process or folder, as an error of the run."""
     if not isinstance(error, OSError):
         return error
     found: Any = error.strerror or error
@@ -323,41 +323,41 @@ def _as_workload_error(error: Exception) -> Exception:
 
 
 LAUNCHER = (
-    # torchrun reads its arguments from `sys.argv`: the search path is taken out first.
+    # torchrun reads its arguments from `sys.argv`: the search path is removed first.
     "import sys; sys.path[:] = sys.argv[3:{end}]; del sys.argv[3:{end}]; "
     "from gpudash.workloads.programs.parallel.launch_process import main; main()"
 )
 RANK = (
     "import sys; sys.path[:] = sys.argv[2:]; from gpudash.workloads.programs.parallel.rank_program import main; main()"
 )
-"""``python -m`` would put the working directory in front of all packages; the ranks are to find what this one does."""
+"""``python -m`` would search the working directory first; the ranks must find the same packages as this process."""
 
 ENVIRONMENT = {
     "GLOO_SOCKET_IFNAME": "lo",
     "TORCH_CPP_LOG_LEVEL": "ERROR",
     "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "2",
 }
-"""Set unless the user has: all ranks are on this machine, whose own name may not be known to it; a rank that hangs is
-given two seconds to heed torchrun's SIGTERM instead of thirty."""
+"""Set unless the user has set them: all ranks are on this machine, which may not know its own host name; a rank that
+hangs gets two seconds to handle torchrun's SIGTERM instead of thirty."""
 
 DYING_S = 2.0
-"""Longest wait for killed processes: a driver may hold them up."""
+"""Longest wait in seconds for killed processes: a driver may delay them."""
 
 MOST_PRINTED = 20_000
-"""Bytes of what torchrun and the ranks have printed that an ending tells; they may print without end."""
+"""The most bytes of torchrun's and the ranks' output in an ending; they may print without limit."""
 
 
 class _Torchrun:
-    """Starts torchrun. Only one thread may use it, and must live as long: torchrun and the ranks end with that thread.
+    """Starts torchrun. Use it in a single thread that lives as long: torchrun and the ranks end with that thread.
 
-    It leads a process group of its own: a Ctrl+C in the terminal does not reach it.
+    It leads a process group of its own, so a Ctrl+C in the terminal does not reach it.
 
     Args:
         folder: the run's private folder.
         job: what each rank runs.
 
     Raises:
-        OSError: when it cannot be started.
+        OSError: it cannot be started.
     """
 
     def __init__(self, folder: Path, job: Job) -> None:
@@ -365,7 +365,7 @@ class _Torchrun:
         job.write(folder)
         self._server = AgentServer(folder / SOCKET)
         try:
-            # torchrun and ranks print into a file: a pipe without a reader would stop them.
+            # torchrun and ranks print to a file: a pipe without a reader would block them.
             with (folder / PRINTED).open("wb") as printed:
                 self._process = subprocess.Popen(
                     self._command(job),
@@ -383,11 +383,11 @@ class _Torchrun:
 
     @property
     def code(self) -> int | None:
-        """How torchrun has ended, as `subprocess` has it; ``None`` while it is on."""
+        """torchrun's exit code, as in `subprocess`; ``None`` while it is running."""
         return self._process.poll()
 
     def receive(self, timeout_s: float) -> Iterator[tuple[Peer, Message]]:
-        """What has come, waiting for the first message at most ``timeout_s``."""
+        """The messages that have arrived; waits up to ``timeout_s`` for the first."""
         return self._server.receive(timeout_s)
 
     def hears(self, peer: Peer) -> bool:
@@ -401,23 +401,23 @@ class _Torchrun:
                 self._server.send(peer, message)
 
     def wait(self, timeout_s: float) -> int | None:
-        """Wait for its end; ``None`` when it is still on."""
+        """Wait for its end; ``None`` if it is still running."""
         with suppress(subprocess.TimeoutExpired):
             return self._process.wait(max(0.0, timeout_s))
         return None
 
     def printed(self) -> str:
-        """The end of what it and the ranks have printed."""
+        """The end of its and the ranks' output."""
         return end_of(self._folder / PRINTED)
 
     def close(self) -> bool:
-        """End torchrun and all ranks, and stop listening; false when one does not end though it was killed."""
+        """End torchrun and all ranks, and close the socket; false if one survives being killed."""
         self.kill(self._process.pid)
-        # Waited for before the ranks: while it lives it would start them again.
+        # Before the ranks: while it lives it would restart them.
         ended = self.wait(DYING_S) is not None
         until = time.monotonic() + DYING_S
         while self._server.peers and time.monotonic() < until:
-            # ranks lead groups of their own, so that killing torchrun's group leaves them
+            # ranks lead groups of their own, so killing torchrun's group leaves them running
             for peer in self._server.peers:
                 self.kill(peer.pid)
             for _ in self._server.receive(0.05):
@@ -428,8 +428,8 @@ class _Torchrun:
         return ended
 
     def kill(self, pid: int) -> None:
-        """Kill a process with all that it leads; ranks lead groups of their own, as torchrun starts them."""
-        # Its number may be another process's by now.
+        """Kill a process with its process group; ranks lead groups of their own, as torchrun starts them."""
+        # Its process ID may have been reused.
         if self._process.returncode is not None and pid == self._process.pid:
             return
         with suppress(ProcessLookupError, PermissionError):
@@ -444,7 +444,7 @@ class _Torchrun:
         return [
             sys.executable,
             "-c",
-            # the child is to find the packages that this process does: its whole search path goes with it
+            # the child must find the same packages as this process: pass its whole search path
             LAUNCHER.format(end=3 + len(search)),
             str(self._folder),
             str(os.getpid()),
@@ -464,7 +464,7 @@ class _Torchrun:
 
 
 def end_of(path: Path) -> str:
-    """The last `MOST_PRINTED` bytes of a file as text; "" when it cannot be read."""
+    """The last `MOST_PRINTED` bytes of a file as text; "" if it cannot be read."""
     try:
         with open_regular(path) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - MOST_PRINTED))

@@ -1,4 +1,4 @@
-"""A rank's connection to its run: ten readings a second, the run's requests, and how the rank failed if it did."""
+"""A rank's connection to its run: ten readings a second, the run's requests, and how the rank failed, if it did."""
 
 from __future__ import annotations
 
@@ -22,39 +22,39 @@ from gpudash.workloads.running.accelerators import module_of
 from gpudash.workloads.running.run_errors import WorkloadError, shortage_of
 
 BEAT_S = 0.1
-"""Between two readings of a rank's memory."""
+"""Seconds between two readings of a rank's memory."""
 
 POLL_S = 0.02
-"""Between two looks for what the run asks."""
+"""Seconds between two polls for the run's requests."""
 
 SHUTDOWN_S = 5.0
-"""Longest wait until the last messages are taken."""
+"""Longest wait in seconds until the last messages are sent."""
 
 COMPUTING, COLLECTIVE, STARTING, LEAVING = "computing", "collective", "starting", "leaving"
-"""What a rank is at: its own work, waiting in a collective, importing and building, saying farewell."""
+"""The phases of a rank: its own work, waiting in a collective, importing and building, shutting down."""
 
 
 class EndsHere(Exception):  # noqa: N818 - nothing went wrong
-    """The run is to end before the step that would begin now."""
+    """The run ends before the step that would start now."""
 
 
 class Link:
-    """Tells the run what this rank does. The main thread trains; `start` begins the thread that tells the rest.
+    """Reports to the run what this rank does. The main thread trains; `start` starts the thread that reports the rest.
 
     Args:
         path: of the run's socket.
         origin_s: the system's monotonic clock at session time 0.
 
     Raises:
-        OSError: when nobody listens there.
+        OSError: nothing listens there.
 
     Attributes:
-        rank, local_rank, world_size: as torchrun has set them in the environment.
-        phase: what the main thread is at.
-        allocator: reads the GPU's allocator once there is one.
-        communicates: whether the rank is in a collective now; ``None`` where `phase` says that.
-        card: reads the figures of a simulated GPU as a whole; ``None`` on any other device.
-        free_cache: whether idle memory is to be given back between two steps.
+        rank, local_rank, world_size: from torchrun's environment variables.
+        phase: the main thread's current phase.
+        allocator: reads the GPU's allocator, once it exists.
+        communicates: returns whether the rank is in a collective now; ``None`` if `phase` says so.
+        card: reads the figures of a simulated GPU as a whole; ``None`` for any other device.
+        free_cache: whether cached memory should be released between two steps.
     """
 
     def __init__(self, path: Path, origin_s: float) -> None:
@@ -79,7 +79,7 @@ class Link:
 
     @property
     def step(self) -> int:
-        """The newest step that has begun."""
+        """The latest step that has started."""
         return self._begun
 
     def clock(self) -> float:
@@ -87,7 +87,7 @@ class Link:
         return time.monotonic() - self._origin_s
 
     def start(self, device: str) -> None:
-        """Introduce this rank, and begin to tell how it is."""
+        """Introduce this rank, and start reporting its state."""
         environment = os.environ
         self.report(
             "hello",
@@ -104,27 +104,27 @@ class Link:
         self._thread.start()
 
     def report(self, kind: str, **facts: Any) -> None:
-        """Tell one message."""
+        """Send one message."""
         self._channel.post({"type": kind, **facts}, keep=True)
 
     def begin_step(self, step: int) -> None:
-        """To be called before every step.
+        """Call this before every step.
 
         Raises:
-            EndsHere: when the run is to end before it.
+            EndsHere: the run ends before it.
         """
         with self._changed:
-            # Held at the step's beginning, outside of any collective: there all ranks can stay.
+            # Held at the start of a step, outside of any collective, where all ranks can wait.
             while self._held and self._last is None:
                 self._changed.wait()
-            # All ranks were told the same last step, the furthest that any had begun.
+            # All ranks were sent the same last step, the latest that any had started.
             if self._last is not None and step > self._last:
                 raise EndsHere
             self._begun = step
         self.phase = COMPUTING
 
     def leave(self) -> None:
-        """Send what waits, and let the connection go."""
+        """Send what is queued, and close the connection."""
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -132,7 +132,7 @@ class Link:
         self._channel.close()
 
     def beat(self) -> None:
-        """Tell memory and standing now."""
+        """Report memory and state now."""
         reading: Mapping[str, int | None] = {}
         if self.allocator is not None:
             reading = self.allocator()
@@ -147,14 +147,13 @@ class Link:
                 "type": "beat",
                 "time_s": self.clock(),
                 "used_bytes": resident_bytes(),
-                # Peaks since the last reading, which the allocator's own peaks are reset by: none is missed between
-                # two beats.
+                # Peaks since the last reading, which reset the allocator's own: none is missed between two beats.
                 "allocated_bytes": reading.get("peak_allocated_bytes"),
                 "reserved_bytes": reading.get("peak_reserved_bytes"),
                 "card": card,
                 "step": self._begun,
                 "phase": phase,
-                "where": place_of(sys._current_frames().get(self._main)),  # noqa: SLF001 - the only way to look at another thread
+                "where": place_of(sys._current_frames().get(self._main)),  # noqa: SLF001 - the only access to another thread's stack
             }
         )
 
@@ -173,8 +172,8 @@ class Link:
         kind = message["type"]
         if kind == "stop":
             with self._changed:
-                # Under the lock: `begin_step` either has begun its step before, or waits.
-                # from here on no further step is begun, until the run says at which all of them end
+                # Holding the lock: `begin_step` has either started its step before, or waits.
+                # from here on no further step starts, until the run sends the step at which all of them end
                 self._held = True
                 self.report("held", step=self._begun)
         elif kind == "end_at":
@@ -186,7 +185,7 @@ class Link:
 
 
 def place_of(frame: FrameType | None) -> str:
-    """Where a thread stands: "training.py:12 in step", of the innermost frame that is not torch's own."""
+    """Where a thread is: "training.py:12 in step", from the innermost frame that is not torch's own."""
     if frame is None:
         return ""
     innermost = frame
@@ -209,14 +208,14 @@ LOST_PARTNER = (
     "remote process exited",
     "Remote process",
 )
-"""In a backend's error: another rank has gone, which is where to look (Gloo's transport, ProcessGroupNCCL.cpp)."""
+"""In a backend's error: another rank has ended, and is the cause (Gloo's transport, ProcessGroupNCCL.cpp)."""
 
 TIMED_OUT = ("Timed out", "timed out", "timeout", "Timeout")
-"""In a backend's error: another rank has not come to a collective in time."""
+"""In a backend's error: another rank did not reach a collective in time."""
 
 
 def facts_of(error: BaseException, link: Link, device: str) -> dict[str, Any]:
-    """``error`` as a message, with the memory of this rank and its device at that moment."""
+    """``error`` as a message, with the memory use of this rank and its device at that moment."""
     text = str(error)
     kind = type(error).__name__
     remedy = ""
@@ -245,9 +244,9 @@ def facts_of(error: BaseException, link: Link, device: str) -> dict[str, Any]:
 
 
 def memory_facts(device: str) -> dict[str, int | None]:
-    """This process's memory, the limit it is under, and what the device holds, in bytes; ``None``: not known."""
+    """This process's memory, its limit, and what the device holds, in bytes; ``None`` for unknown."""
     facts: dict[str, int | None] = dict.fromkeys(("allocated_bytes", "reserved_bytes", "free_bytes", "total_bytes"))
-    # The soft limit is what counts: the process could raise it, and does not.
+    # The soft limit counts: the process could raise it, but does not.
     limit: int | None = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit == resource.RLIM_INFINITY:
         limit = None
@@ -256,7 +255,7 @@ def memory_facts(device: str) -> dict[str, int | None]:
         facts["total_bytes"] = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return facts
     torch = sys.modules.get("torch")
-    with suppress(Exception):  # a broken device answers nothing more
+    with suppress(Exception):  # a broken device raises errors from now on
         if torch is not None:
             module = module_of(torch.device(device))
             free, total = module.mem_get_info(device)
@@ -266,13 +265,13 @@ def memory_facts(device: str) -> dict[str, int | None]:
 
 
 def _partner(error: BaseException, text: str) -> str | None:
-    """Whether another rank is to blame: "gone" or "late"; ``None`` when it is this one's own failure."""
-    # By name: `DistBackendError` and others are not in every build of torch.
+    """Whether another rank is the cause: "gone" or "late"; ``None`` if it is this rank's own failure."""
+    # By name: `DistBackendError` and others do not exist in every build of torch.
     if type(error).__name__ not in ("RuntimeError", "DistBackendError", "DistNetworkError", "DistStoreError"):
         return None
     if any(sign in text for sign in LOST_PARTNER):
         return "gone"
-    # Of RuntimeErrors only those that name a backend: a timeout of a data loader is the rank's own.
+    # Of RuntimeErrors only those that name a backend: a data loader's timeout is the rank's own failure.
     lower = text.lower()
     backend = type(error).__name__.startswith("Dist") or any(word in lower for word in ("gloo", "nccl", "collective"))
     if not backend:

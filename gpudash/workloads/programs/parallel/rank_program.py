@@ -1,10 +1,10 @@
 """One rank: ``python -c ... FOLDER``, started by torchrun, which sets RANK, LOCAL_RANK, WORLD_SIZE and MASTER_ADDR.
 
-It tells the run over the socket in FOLDER, in the frames of `gpudash.agent.wire`: ``hello``; ``beat`` {time_s,
+It reports to the run over the socket in FOLDER, in the frames of `gpudash.agent.wire`: ``hello``; ``beat`` {time_s,
 used_bytes, allocated_bytes, reserved_bytes, card, step, phase, where} ten times a second; ``ready`` {items, facts,
-memory}, when the first step can begin; ``step`` {step, time_s, step_s, compute_s, blocked_s, loss, accuracy}; ``event``
-{event}, stages and notes of rank 0; and at last ``done`` {steps, digest, difference} or ``failed``, as `facts_of` has
-it.
+memory}, when the first step can start; ``step`` {step, time_s, step_s, compute_s, blocked_s, loss, accuracy};
+``event`` {event}, stages and notes of rank 0; and finally ``done`` {steps, digest, difference} or ``failed``, with the
+fields of `facts_of`.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def main() -> None:
     link.start(device)
     try:
         result = _train(job, link, device)
-    except BaseException as error:  # whatever ends a rank is told in words, and then torchrun's to act on
+    except BaseException as error:  # whatever ends a rank is reported, and then left to torchrun
         logger.warning("rank %d ended with an error", link.rank, exc_info=True)
         link.phase = LEAVING
-        with suppress(RuntimeError):  # a broken device answers nothing more
+        with suppress(RuntimeError):  # a broken device raises errors from now on
             link.beat()
         link.report("failed", **facts_of(error, link, device))
         _leave(link, 1)
@@ -71,11 +71,11 @@ def _train(job: Job, link: Link, name: str) -> dict[str, Any]:
     from gpudash.workloads.running.context import Context
 
     spec = job.spec
-    # Cores are shared out, unless asked otherwise: each rank would take all of them.
+    # Divide the cores, unless requested otherwise: each rank would use all of them.
     torch.set_num_threads(spec.threads or max(1, (os.cpu_count() or 1) // link.world_size))
     device = _take_device(job, link, name)
     torch.manual_seed(spec.seed)
-    # Connecting is waiting for the others, and is shown so.
+    # Connecting waits for the others, and is shown as a collective.
     link.phase = COLLECTIVE
     _connect(BACKENDS[kind_of(name)], device, timedelta(seconds=spec.rank_timeout))
     link.phase = STARTING
@@ -83,8 +83,8 @@ def _train(job: Job, link: Link, name: str) -> dict[str, Any]:
     with capped(device, job.cap):
         result = RankTraining(spec, context, link).train()
     link.beat()
-    # Destroyed at the end of a whole run only: an error leaves by `os._exit`, without waiting for anybody.
-    with suppress(RuntimeError):  # another rank may have left already: nothing is shared any more
+    # Destroyed only at the end of a whole run: an error exits by `os._exit`, without waiting for other ranks.
+    with suppress(RuntimeError):  # another rank may have left already, and nothing is shared any more
         distributed.destroy_process_group()
     return result
 
@@ -92,8 +92,8 @@ def _train(job: Job, link: Link, name: str) -> dict[str, Any]:
 def _connect(backend: str, device: torch.device, timeout: timedelta) -> None:
     """Join the other ranks of this start.
 
-    torchrun keeps one store for all starts, in which a rank would find where those of the start before listened
-    (https://github.com/pytorch/pytorch/issues/135712): each start has a part of it to itself.
+    torchrun keeps one store for all starts, in which a rank would find the addresses of an earlier start
+    (https://github.com/pytorch/pytorch/issues/135712), so each start uses a part of its own.
     """
     from torch import distributed
     from torch.distributed.distributed_c10d import PrefixStore
@@ -104,7 +104,7 @@ def _connect(backend: str, device: torch.device, timeout: timedelta) -> None:
     own.set(f"rank_{rank}", "here")
     own.wait([f"rank_{other}" for other in range(world_size)], START)
     identity: dict[str, Any] = {}
-    # NCCL binds the group to this GPU at once, and a rank on a wrong one fails here.
+    # NCCL binds the group to this GPU at once, so a rank on a wrong one fails here.
     if device.type == "cuda":
         identity = {"device_id": device}
     distributed.init_process_group(backend, store=own, rank=rank, world_size=world_size, timeout=timeout, **identity)
@@ -115,7 +115,7 @@ def _take_device(job: Job, link: Link, name: str) -> torch.device:
 
     from gpudash.workloads.running.run import confirm
 
-    if kind_of(name) == "sim":  # torch knows the name from then on
+    if kind_of(name) == "sim":  # torch knows the name from now on
         link.card = _simulated_card(job, name)
     device = torch.device(name)
     if device.type == "cpu":
@@ -127,7 +127,7 @@ def _take_device(job: Job, link: Link, name: str) -> torch.device:
 
 
 def _simulated_card(job: Job, name: str) -> Callable[[], dict[str, Any]]:
-    """Add all simulated cards to torch, as every process sees all GPUs; reads the figures of this rank's."""
+    """Add all simulated cards to torch, as every process sees all GPUs; returns a reader for this rank's figures."""
     table = table_of_program()
     cards = [sim_backend.card_from(fields, table) for fields in job.cards]
     sim_backend.add(cards)
@@ -136,7 +136,7 @@ def _simulated_card(job: Job, name: str) -> Callable[[], dict[str, Any]]:
 
 
 def _reporter(link: Link) -> Any:
-    """Takes what rank 0 tells of its stages, copies and data; steps and epochs are those of all ranks together."""
+    """Handles what rank 0 reports of its stages, copies and data; steps and epochs belong to all ranks together."""
 
     def report(event: Event) -> None:
         if link.rank == 0 and not isinstance(event, (StepFinished, EpochFinished)):
@@ -146,7 +146,7 @@ def _reporter(link: Link) -> Any:
 
 
 def _leave(link: Link, code: int) -> NoReturn:
-    """End at once: what torch still holds of its connections must not hold the rank."""
+    """Exit at once: connections that torch still holds must not delay the rank."""
     link.leave()
     with suppress(OSError, ValueError):
         sys.stdout.flush()

@@ -1,13 +1,14 @@
-"""One rank's training: its slice of every batch, the same steps as the other ranks', and what it reports of each.
+"""One rank's training: its slice of every batch, in step with the other ranks, and its reports on each step.
 
-At the end it is checked whether all ranks have the same parameters, bit for bit. The model is a whole copy on each rank
+At the end it checks that all ranks have the same parameters, bit for bit. The model is a whole copy on each rank
 (DistributedDataParallel) or a shard (FSDP2).
 
-How long a rank computes in a step, and how long it is blocked in collectives, communicating or waiting for others:
-DistributedDataParallel hands a bucket of gradients over when its last gradient is there, and computes on meanwhile.
-From the moment the last bucket is handed over until the backward pass returns nothing is left to compute: that is the
-time blocked, and the rest of the step is computing. FSDP2 waits inside the forward and backward pass, in torch's own
-waiting for each collective, which is timed on the CPU. Time in which a rank could have computed on the CPU, but others
+It measures how long a rank computes in a step, and how long it is blocked in collectives, communicating or waiting for
+others. DistributedDataParallel starts to reduce a bucket of gradients when its last gradient is ready, and continues
+computing. After the last bucket starts, nothing is left to compute until the backward pass returns: that is the
+blocked time, and the rest of the step is computing. FSDP2 waits inside the forward and backward pass, in torch's own
+wait for each collective, which is timed on the CPU. Time in which a rank was ready to compute on the CPU, but other
+programs had the cores, counts as neither.
 had the cores, is neither.
 """
 
@@ -41,16 +42,16 @@ from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.run_errors import WorkloadError
 
 RECENT = 20
-"""Newest steps whose computing the slowed rank is slowed down by."""
+"""How many recent steps determine by how much the slowed rank is slowed down."""
 
 
 class RankTraining:
-    """A training as one rank takes part in it.
+    """A training from the view of one rank.
 
     Args:
         spec: of the run on all devices.
         context: of this rank.
-        link: to the run.
+        link: connects it to the run.
     """
 
     def __init__(self, spec: TrainingSpec, context: Context, link: Link) -> None:
@@ -63,11 +64,11 @@ class RankTraining:
         else:
             self._share = 0.0
         self._source: Batches = data(self._joined, context)
-        # Weights are made on the CPU and then moved: all ranks draw the same numbers, whatever their GPUs.
+        # Weights are initialised on the CPU and then moved: all ranks draw the same numbers, whatever their GPUs.
         model = model_of(self._spec, self._source.outputs, context).to(context.device)
         self._parameters = sum(parameter.numel() for parameter in model.parameters())
         self._model = shared(model, spec, context.device)
-        # After `shared`: FSDP2 replaces the parameters, and an optimizer of those before would train nothing.
+        # After `shared`: FSDP2 replaces the parameters, and an optimizer of the old ones would train nothing.
         self._optimizer = optimizer_of(self._spec, self._model)
         self._take_step = TrainingStep(self._spec, self._model, self._optimizer, context.device, self)
         self._times = _times_of(self._model, context.device, link)
@@ -82,17 +83,17 @@ class RankTraining:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the result says of the data and the model."""
+        """What the result reports about the data and the model."""
         return {**self._source.facts, "item": self._source.item, "parameters": self._parameters}
 
     def train(self) -> dict[str, Any]:
         """Train to the last step, or to where the run is ended.
 
         Returns:
-            ``steps``, and when it was the last one ``digest`` of the parameters and the largest ``difference``.
+            ``steps``, and after the last one the ``digest`` of the parameters and the largest ``difference``.
 
         Raises:
-            WorkloadError: when the loss is not finite and the spec says to stop.
+            WorkloadError: the loss is not finite and the spec says to stop.
         """
         context = self._context
         step = 0
@@ -103,15 +104,15 @@ class RankTraining:
         self._ended_s = time.perf_counter()
         with deterministic(self._spec.deterministic):
             try:
-                # Every rank goes through the same order, which the seed decides: no rank has to ask another.
+                # The seed determines the same order for every rank, without communication.
                 for index in self._order():
                     self._link.begin_step(step + 1)
                     step += 1
                     self._step(index, step)
             except EndsHere:
                 whole = False
-        # of times that come a step late the last step's are still due
-        # One beginning more makes the last step the one before.
+        # if times come a step late, those of the last step are still missing
+        # One more start makes the last step the previous one.
         if self._times.late:
             self._times.begin()
             self._report_row(self._times.take())
@@ -123,8 +124,8 @@ class RankTraining:
         return {"steps": step, "digest": digest, "difference": difference}
 
     def stage(self, name: str) -> AbstractContextManager[Any]:
-        """`Observer`: a stage of the step; the one that shares gradients is where ranks wait for each other."""
-        # Only the last micro-batch's backward pass shares gradients (`_batches`).
+        """`Observer`: a stage of the step; ranks wait for each other in the one that reduces gradients."""
+        # Only the last micro-batch's backward pass reduces gradients (`_batches`).
         if name == "backward" and self._reduces:
             return self._reducing()
         return self._context.stage(name)
@@ -133,7 +134,7 @@ class RankTraining:
         """`Observer`: ranks leave between two steps only."""
 
     def about_to_allocate(self, size: int, memory: str | None = None) -> None:
-        """`Observer`: nothing is asked for; the guard looks at the device as a whole."""
+        """`Observer`: nothing is requested; the guard checks the device as a whole."""
 
     def _order(self) -> Iterator[int]:
         left = self._spec.steps
@@ -149,7 +150,7 @@ class RankTraining:
         self._times.begin()
         self._slowed_s = 0.0
         loss, right = self._take_step(self._batches(index))
-        # Reading the numbers waits for the GPU: the step's time ends here.
+        # Reading the numbers waits for the GPU, so the step's time ends here.
         read_loss, count = read_numbers(loss, right)
         accuracy = count / (self._source.items // self._link.world_size)
         starved_s = self._times.starved_s()
@@ -157,7 +158,7 @@ class RankTraining:
         seconds = now - self._ended_s
         self._ended_s = now
         blocked = self._times.take()
-        # the times are of the step before, whose row has waited for them; this step's row waits in its turn
+        # the times are those of the previous step, whose row has waited for them; this step's row waits too
         if self._times.late:
             self._report_row(blocked)
         self._row = {"step": step, "time_s": self._link.clock(), "step_s": seconds, "loss": read_loss}
@@ -178,20 +179,20 @@ class RankTraining:
         if blocked_s is not None:
             compute_s = max(0.0, row["step_s"] - blocked_s - starved_s)
         if compute_s is not None:
-            # Without what was added on purpose: else each step would be slowed by the slowing before.
+            # Without the intentional delay: otherwise each step would be slowed by the previous delay.
             self._computed.append(compute_s - self._slowed_s)
         if not math.isfinite(row["loss"]):
-            # JSON has no word for it
+            # JSON cannot represent it
             row["loss"] = str(row["loss"])
         self._link.report("step", **row, compute_s=compute_s, blocked_s=blocked_s)
 
     def _batches(self, index: int) -> Iterator[Batch]:
-        """This rank's micro-batches on its device; gradients are shared with the last of them."""
+        """This rank's micro-batches on its device; gradients are reduced with the last of them."""
         context = self._context
         parts = list(micro_batches(self._slice(index), self._spec.batch))
         for number, part in enumerate(parts):
             self._reduces = number == len(parts) - 1
-            # Set before the forward pass: both wrappers decide there whether the backward pass shares.
+            # Set before the forward pass: there both wrappers decide whether the backward pass reduces.
             reduce_gradients(self._model, self._reduces)
             inputs, targets = placed("batch", part, context.device, context)
             yield inputs, targets
@@ -219,12 +220,12 @@ class RankTraining:
         self._times.backward_ended()
 
     def _slow_down(self) -> None:
-        """Compute longer by the asked share of what this rank has lately computed a step."""
+        """Compute longer, by the requested fraction of this rank's recent computing time per step."""
         device = self._context.device
-        # What the GPU still computes is not to be counted as slowing down.
+        # Pending GPU work must not count as delay.
         synchronize(device)
         seconds = self._share * statistics.median(self._computed)
-        # by the thread's own processor time: a rank that waits for a core is not computing
+        # in processor time of the thread: a rank that waits for a core is not computing
         until = time.thread_time() + seconds
         weights = torch.ones(64, 64)
         while time.thread_time() < until:
@@ -233,10 +234,10 @@ class RankTraining:
 
 
 def _parameters_of(model: nn.Module) -> Iterator[torch.Tensor]:
-    """Each parameter whole, one at a time: where ranks hold shards, they gather it, and so all have to ask."""
+    """Each parameter whole, one at a time. Ranks with shards gather it, so all of them must take part."""
     for parameter in model.parameters():
         found = parameter.detach()
-        # torch's DTensor, as FSDP2 makes of every parameter
+        # torch's DTensor, which FSDP2 makes of every parameter
         gather = getattr(found, "full_tensor", None)
         if gather is None:
             yield found
@@ -246,10 +247,10 @@ def _parameters_of(model: nn.Module) -> Iterator[torch.Tensor]:
 
 def digest(model: nn.Module) -> str:
     """SHA-256 of all parameters' bytes, in their order, in hexadecimal."""
-    # One after the other: whole parameters of all shards would need the memory that sharding saves.
+    # One after the other: the whole parameters of all shards would need the memory that sharding saves.
     sum_ = hashlib.sha256()
     for parameter in _parameters_of(model):
-        # Bytes and not values: -0.0 and NaN differ as bits.
+        # Bytes rather than values: -0.0 and NaN are compared as bits.
         held = parameter.cpu().contiguous()
         if held.nbytes:
             sum_.update((ctypes.c_char * held.nbytes).from_address(held.data_ptr()))
@@ -257,7 +258,7 @@ def digest(model: nn.Module) -> str:
 
 
 def _largest_difference(model: nn.Module) -> float:
-    """The largest difference of any weight from rank 0's, over all ranks; every rank has to ask."""
+    """The largest difference of any weight from rank 0's, over all ranks; every rank must call it."""
     largest = torch.zeros((), dtype=torch.float64)
     for parameter in _parameters_of(model):
         first = parameter.clone()
@@ -272,22 +273,22 @@ def _largest_difference(model: nn.Module) -> float:
 
 
 def _agree(model: nn.Module) -> tuple[str, float]:
-    """This rank's digest, and the largest difference between any two ranks' weights and rank 0's: 0 when all agree."""
+    """This rank's digest, and the largest difference of any rank's weights from rank 0's: 0 if all agree."""
     own = digest(model)
     all_digests: list[str] = [""] * distributed.get_world_size()
     distributed.all_gather_object(all_digests, own)
-    # every rank sees the same digests, and so they all ask for the difference or none does
+    # every rank sees the same digests, so either all compute the difference or none
     if len(set(all_digests)) == 1:
         return own, 0.0
-    # Only where digests differ: the whole model goes over the wire for it.
+    # Only if digests differ: it transfers the whole model.
     return own, _largest_difference(model)
 
 
 def shared(model: nn.Module, spec: TrainingSpec, device: torch.device) -> nn.Module:
-    """``model``, which lies on ``device``, as one of its ranks; its weights are those of rank 0.
+    """``model``, which is on ``device``, as one of its ranks; its weights are those of rank 0.
 
     Raises:
-        WorkloadError: when this torch has no FSDP2.
+        WorkloadError: this torch has no FSDP2.
     """
     if spec.parallel == "ddp":
         devices = None
@@ -301,11 +302,11 @@ def shared(model: nn.Module, spec: TrainingSpec, device: torch.device) -> nn.Mod
         message = f"torch {torch.__version__} has no FSDP2 (torch.distributed.fsdp.fully_shard)."
         raise WorkloadError("fsdp", message, "Install torch 2.6 or newer, or choose --parallel ddp.") from error
     with torch.no_grad():
-        # DistributedDataParallel does so by itself; FSDP2 only shards what each rank has
+        # DistributedDataParallel broadcasts by itself; FSDP2 only shards what each rank has
         for weights in model.parameters():
             distributed.broadcast(weights, 0)
     mesh = init_device_mesh(device.type, (distributed.get_world_size(),))
-    # inner ones first: what is left over belongs to the shard of the whole model
+    # inner ones first: the rest belongs to the shard of the whole model
     for layer in _layers(model):
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
@@ -313,9 +314,9 @@ def shared(model: nn.Module, spec: TrainingSpec, device: torch.device) -> nn.Mod
 
 
 def reduce_gradients(model: nn.Module, reduce: bool) -> None:
-    """Whether the next forward and backward pass shares its gradients with the other ranks, or only adds them up.
+    """Set whether the next forward and backward pass reduces gradients over the ranks or only accumulates them.
 
-    What `DistributedDataParallel.no_sync` does, for both wrappers: to be set before the forward pass.
+    Works like `DistributedDataParallel.no_sync`, for both wrappers: call it before the forward pass.
     """
     if isinstance(model, DistributedDataParallel):
         model.require_backward_grad_sync = reduce
@@ -325,7 +326,7 @@ def reduce_gradients(model: nn.Module, reduce: bool) -> None:
 
 
 def _layers(model: nn.Module) -> list[nn.Module]:
-    """What is gathered at a time: each block of a transformer or CNN, each layer with weights of an MLP."""
+    """The units that are gathered: each block of a transformer or CNN, each layer with weights in an MLP."""
     blocks = getattr(model, "blocks", None)
     if isinstance(blocks, nn.ModuleList):
         return list(blocks)
@@ -333,37 +334,37 @@ def _layers(model: nn.Module) -> list[nn.Module]:
 
 
 class _CollectiveTimes:
-    """Reads how long the newest step was blocked.
+    """Measures how long the latest step was blocked.
 
     Args:
-        link: told when the rank begins and ends to wait.
+        link: notified when the rank starts and stops waiting.
     """
 
     def __init__(self, link: Link) -> None:
         self._link = link
 
     def begin(self) -> None:
-        """A step begins."""
+        """Start a step."""
 
     def backward_ended(self) -> None:
         """The backward pass that reduces the gradients has returned."""
 
     def take(self) -> float | None:
-        """Seconds blocked of the newest step, or where it is `late` of the one before; ``None`` when not known."""
+        """Blocked seconds of the latest step, or if `late` of the previous one; ``None`` if unknown."""
         return None
 
     def starved_s(self) -> float:
-        """Seconds of this step, outside of collectives, in which the rank waited for a core; 0 where unknown."""
+        """Seconds of this step, outside of collectives, in which the rank waited for a core; 0 if unknown."""
         return 0.0
 
     @property
     def late(self) -> bool:
-        """Whether `take` tells of the step before."""
+        """Whether `take` returns the previous step's time."""
         return False
 
 
 class _BucketTimes(_CollectiveTimes):
-    """DistributedDataParallel on the CPU: by the clock."""
+    """DistributedDataParallel on the CPU, timed by the clock."""
 
     def __init__(self, link: Link, model: DistributedDataParallel) -> None:
         super().__init__(link)
@@ -373,7 +374,7 @@ class _BucketTimes(_CollectiveTimes):
         model.register_comm_hook(None, lambda _state, bucket: self._reduce(bucket))
 
     def begin(self) -> None:
-        # The thread's figure at the beginning: what it waited for cores before is no part of this step.
+        # The thread's counter at the start: earlier waits for cores are not part of this step.
         self._handed_s = self._blocked_s = None
         self._began_starved_s = self._handed_starved_s = self._left_starved_s = waited_seconds()
 
@@ -387,21 +388,20 @@ class _BucketTimes(_CollectiveTimes):
         return self._blocked_s
 
     def starved_s(self) -> float:
-        # before the last bucket was handed over, and after the backward pass: what lies between is the
-        # collective's
+        # before the last bucket started, and after the backward pass: the time in between belongs to the collective
         return waited_seconds() - self._left_starved_s + self._handed_starved_s - self._began_starved_s
 
     def _reduce(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-        # Until the last bucket the backward pass still computes, whatever is on the wire.
+        # Until the last bucket the backward pass still computes, whatever is being transferred.
         if bucket.is_last():
             self._link.phase = COLLECTIVE
-        self._handed_starved_s = waited_seconds()  # before the clock: what passes between belongs to computing
+        self._handed_starved_s = waited_seconds()  # before the clock: the time in between counts as computing
         self._handed_s = time.perf_counter()
         return allreduce_hook(None, bucket)  # type: ignore[arg-type]  # it takes None for the default group
 
 
 class _CudaBucketTimes(_CollectiveTimes):
-    """DistributedDataParallel on a GPU: by CUDA events, read a step later, when the GPU has passed them anyway."""
+    """DistributedDataParallel on a GPU, timed by CUDA events that are read a step later, when they have completed."""
 
     def __init__(self, link: Link, model: DistributedDataParallel) -> None:
         super().__init__(link)
@@ -415,7 +415,7 @@ class _CudaBucketTimes(_CollectiveTimes):
         return True
 
     def begin(self) -> None:
-        # What was measured in the last step is read in this one, when the GPU has passed it.
+        # What the last step recorded is read in this one, when the GPU has passed it.
         self._before = self._pending
         self._pending = None
         self._handed = None
@@ -444,7 +444,7 @@ class _CudaBucketTimes(_CollectiveTimes):
 
 
 class _WaitTimes(_CollectiveTimes):
-    """FSDP2 on the CPU: the time inside torch's own waiting for collectives."""
+    """FSDP2 on the CPU: the time inside torch's own wait for collectives."""
 
     def __init__(self, link: Link) -> None:
         super().__init__(link)
@@ -473,8 +473,7 @@ class _WaitTimes(_CollectiveTimes):
                 return wait(*arguments, **more)
             finally:
                 self._blocked_s += time.perf_counter() - began
-                # What it waited for a core inside of a collective is the collective's, and is taken off in
-                # `starved_s`.
+                # Waiting for a core inside a collective counts as the collective's, and is subtracted in `starved_s`.
                 self._starved_waiting_s += waited_seconds() - starved
                 self._link.phase = before
 
@@ -482,9 +481,9 @@ class _WaitTimes(_CollectiveTimes):
 
 
 class _SimulatedTimes(_CollectiveTimes):
-    """On a simulated GPU, whose collectives are over when their call returns: the time inside them.
+    """A simulated GPU, whose collectives are complete when their call returns: the time inside them.
 
-    The backward pass runs on a thread of its own there, so that the wait for a core is unknown.
+    The backward pass runs in a thread of its own, so waits for a core are unknown.
     """
 
     def __init__(self, link: Link) -> None:
@@ -500,9 +499,9 @@ class _SimulatedTimes(_CollectiveTimes):
 
 
 def _times_of(model: nn.Module, device: torch.device, link: Link) -> _CollectiveTimes:
-    """What times the collectives of ``model``.
+    """The object that times the collectives of ``model``.
 
-    With FSDP2 on a GPU nothing does: there its waits are other streams' than those it computes on.
+    With FSDP2 on a GPU nothing does, because it waits on other streams than the computing ones.
     """
     if device.type == "sim":
         return _SimulatedTimes(link)

@@ -1,4 +1,4 @@
-"""What a run's own process tells, in order, sent by a thread of its own so that the run does not wait for it."""
+"""A run's own process. It sends its messages in order from a separate thread, so that the run does not wait."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ logger = logging.getLogger(__name__)
 
 
 ANSWER_S = 1.0
-"""Longest wait for an answer; without one the run goes on as without a reading."""
+"""Longest wait in seconds for an answer; without one the run continues as without a reading."""
 
 LEISURE_S = 0.5
-"""How long a process that is ready waits for its request before it gets ready for more."""
+"""How long a ready process waits for its request, in seconds, before it prepares further."""
 
 READING_PERIOD_S = 0.025
-"""Between two readings of the allocator; half of the monitor's period, so that each of its readings is a new one."""
+"""Seconds between two readings of the allocator: half of the monitor's period, so that each of its readings is new."""
 
 POISONED_REMEDY = "Start the run again: it had a process of its own, which is gone, and the next one is not affected."
 
 NAME = b"gpudash-run"
-"""Of the process, at most 15 bytes."""
+"""Name of the process, at most 15 bytes."""
 
 _CHUNK = 65_536
 
@@ -61,17 +61,17 @@ def main(arguments: list[str] | None = None) -> None:
     start_log(str(log_file()))
     log_uncaught()
     faulthandler.enable(faults)
-    os.dup2(2, 1)  # what anybody prints is none of the dashboard's output
+    os.dup2(2, 1)  # printed text must not become output of the dashboard
     host = _Host(socket.socket(fileno=descriptor), parent)
     host.report_ready()
     code = 0
     try:
         host.run()
-    except BaseException:  # nothing is left that could tell it in words; the file of faults has it
+    except BaseException:  # nothing else could report it; it goes to the file of faults
         logger.exception("the run's own process met an error")
         faulthandler.dump_traceback(faults)
         code = 1
-    # `os._exit` flushes nothing; torch's threads and CUDA's handlers must not hold the process up.
+    # `os._exit` flushes nothing; torch's threads and CUDA's handlers must not delay the process.
     with suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -79,7 +79,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 class _Host:
-    """This process's ends of the conversation."""
+    """This process's side of the connection."""
 
     def __init__(self, link: socket.socket, parent: int) -> None:
         self._link = link
@@ -95,7 +95,7 @@ class _Host:
         self._problem: str | None = None
 
     def report_ready(self) -> None:
-        """Import what a run needs, then say so."""
+        """Import what a run needs, then report ready."""
         report = torch_report()
         if report["version"] is None:
             self._problem = report["problem"]
@@ -105,7 +105,7 @@ class _Host:
         self._outbox.put({"type": "ready", "protocol": PROTOCOL, "pid": os.getpid(), "torch": report}, urgent=True)
 
     def run(self) -> None:
-        """Wait for the request, run it and tell its end."""
+        """Wait for the request, run it and report its end."""
         from gpudash.workloads.running.run import Run
 
         message = self._next_request()
@@ -114,7 +114,7 @@ class _Host:
         def clock() -> float:
             return time.monotonic() - origin_s
 
-        # The clock of the process that started this one: CLOCK_MONOTONIC is one for the whole system.
+        # The clock of the parent process: CLOCK_MONOTONIC is the same for the whole system.
         try:
             request = request_from(message, self._ask)
         except WorkloadError as error:
@@ -126,7 +126,7 @@ class _Host:
             self._cards = ()
         if message["follows_requests"]:
             self._card_requests = RequestFeed(self._cards, RequestSender(self._outbox.put), clock)
-        # The end is sent last, behind the final readings, which belong to the run.
+        # The end is sent last, after the final readings, which belong to the run.
         ending = Run(request, self._requests, self._emit, clock, self._probed).perform(self._problem)
         for readings in self._readings:
             readings.stop()
@@ -137,7 +137,7 @@ class _Host:
         self._outbox.end(ending)
 
     def _next_request(self) -> Message:
-        """The run's request; what torch imports late is imported while nobody asks for one."""
+        """The run's request; while it waits, it imports what torch imports late."""
         try:
             return self._run_requests.get(timeout=LEISURE_S)
         except queue.Empty:
@@ -145,7 +145,8 @@ class _Host:
         if self._problem is None:
             import torch
 
-            # The first optimizer imports torch's compiler (`_disable_dynamo` in torch/_compile.py), a second of CPU.
+            # The first optimizer imports torch's compiler (`_disable_dynamo` in torch/_compile.py), which takes a
+            # second of CPU.
             torch.optim.SGD([torch.zeros(1, requires_grad=True)])
         return self._run_requests.get()
 
@@ -185,7 +186,7 @@ class _Host:
         self._readings[-1].start()
 
     def _ask(self, what: str, **facts: Any) -> Any:
-        """The answer of the process that started this one; ``None`` when it does not come soon."""
+        """The answer of the parent process; ``None`` if it does not arrive soon."""
         self._newest_question += 1
         number, answered = self._newest_question, queue.SimpleQueue[Any]()
         self._answers[number] = answered
@@ -211,7 +212,7 @@ class _Host:
                 self._handle(message)
 
     def _unheard(self) -> NoReturn:
-        """Nothing can be sent: the listener is gone, or the workload has closed a descriptor that is not its own."""
+        """Exit, because nothing can be sent: the listener has gone, or the workload closed a foreign descriptor."""
         if os.getppid() != self._parent:
             _leave()
         os._exit(UNHEARD)
@@ -236,7 +237,7 @@ class _Host:
 
 
 class _Readings:
-    """Pushes what the allocator of a device and the cards of this process hold."""
+    """Pushes readings of a device's allocator and of the cards in this process."""
 
     def __init__(
         self,
@@ -265,10 +266,10 @@ class _Readings:
     def _push(self) -> None:
         ended = False
         while not ended:
-            # Waits first: the end is noticed at once, and one more reading is pushed then.
+            # Wait first: the end is noticed at once, and one more reading is pushed then.
             ended = self._ended.wait(READING_PERIOD_S)
-            if ended or not self._outbox.crowded:  # reading resets the peak, so what is read must be told
-                with suppress(RuntimeError):  # a broken device, which the run itself tells: no reading is a gap
+            if ended or not self._outbox.crowded:  # reading resets the peak, so every reading must be sent
+                with suppress(RuntimeError):  # a broken device, which the run itself reports: readings have a gap
                     reading = self._probe()
                     cards = [card_figures(card) for card in self._cards]
                     message = {"type": "reading", "device": self._device, "allocator": dict(reading), "cards": cards}
@@ -278,7 +279,7 @@ class _Readings:
 
 
 def _leave() -> NoReturn:
-    """The listener is gone: end with everything that was started here."""
+    """Exit with everything that was started here: the listener has gone."""
     if os.getpgrp() == os.getpid():
         with suppress(OSError):
             os.killpg(0, signal.SIGKILL)
@@ -290,23 +291,23 @@ if __name__ == "__main__":
 
 
 BATCH_S = 0.01
-"""How long events are gathered before they are sent together."""
+"""How long events are collected before they are sent together, in seconds."""
 
 MOST = 20_000
-"""Events and messages that may wait; a run that tells more than can be sent is slowed down."""
+"""The most events and messages that may wait; a run that reports faster than they are sent is slowed down."""
 
 PATCH = 256
-"""Events of one message."""
+"""The most events in one message."""
 
 TOO_LONG = "The {what} of this run is longer than what can be passed on from its own process, and was left out."
 
 
 class Outbox:
-    """Sends what is put into it.
+    """Sends events and messages.
 
     Args:
-        send: takes bytes until they are sent.
-        gone: called when that fails; nothing is sent any more.
+        send: sends bytes, and returns when they are sent.
+        gone: called if that fails; nothing more is sent.
     """
 
     def __init__(self, send: Callable[[bytes], None], gone: Callable[[], None]) -> None:
@@ -321,24 +322,23 @@ class Outbox:
 
     @property
     def crowded(self) -> bool:
-        """Whether so much waits that readings of now can only come late."""
+        """Whether so much is queued that current readings would arrive late."""
         return len(self._waiting) > PATCH
 
     def put(self, what: Event | Message, *, urgent: bool = False) -> None:
-        """Tell an event or a message behind all others; at once when it is urgent."""
+        """Queue an event or a message; an urgent one is sent at once."""
         with self._changed:
-            # The workload is held up, and not the memory of this process: what it tells faster than can be sent has
-            # to wait.
+            # This blocks the workload rather than using up memory: what it reports faster than can be sent must wait.
             while len(self._waiting) >= MOST:
                 self._changed.wait()
             self._waiting.append(what)
-            # The sender sleeps while nothing waits; further events come along with the batch that is gathered.
+            # The sender sleeps while nothing is queued; further events join the batch being collected.
             if urgent or len(self._waiting) == 1:
                 self._urgent = self._urgent or urgent
                 self._changed.notify_all()
 
     def end(self, ending: Event) -> None:
-        """Tell the last event, and wait until everything is sent."""
+        """Queue the last event, and wait until everything is sent."""
         with self._changed:
             self._waiting.append(ending)
             self._urgent = self._ended = True
@@ -354,7 +354,7 @@ class Outbox:
                     self._changed.wait()
                 if not self._urgent:
                     self._changed.wait(BATCH_S)
-                # Copied and cleared under the lock, sent outside of it: `put` goes on meanwhile.
+                # Copied and cleared under the lock, sent outside of it: `put` continues meanwhile.
                 batch, self._urgent = list(self._waiting), False
                 self._waiting.clear()
                 self._changed.notify_all()
@@ -367,7 +367,7 @@ class Outbox:
 
 
 def _frames(batch: list[Event | Message]) -> list[bytes]:
-    """``batch`` as frames, events that follow each other together."""
+    """``batch`` as frames, with consecutive events together."""
     frames: list[bytes] = []
     events: list[Event] = []
     for what in batch:
@@ -389,7 +389,7 @@ def _event_frames(events: list[Event]) -> list[bytes]:
         return []
     try:
         return [encode({"type": "events", "events": [event.to_json() for event in events]})]
-    # Too long for one frame: event by event, so that only the one that is too long is lost.
+    # Too long for one frame: send event by event, so that only the one that is too long is lost.
     except WireError:
         if len(events) > 1:
             return [frame for event in events for frame in _event_frames([event])]
@@ -414,7 +414,7 @@ def _ending_frame(ending: Event) -> bytes:
 
 
 def _left_out(event: Event) -> Event:
-    """Told in place of an event that is too long; a run begins all the same."""
+    """The replacement for an event that is too long: a start without its spec, or a note that it is missing."""
     if isinstance(event, RunStarted):
         return RunStarted(
             time_s=event.time_s,

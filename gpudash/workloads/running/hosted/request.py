@@ -1,4 +1,4 @@
-"""A run's request as plain data for the run's own process, which makes a request of it again."""
+"""Converts a run's request to plain data for the run's own process, and back."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from gpudash.workloads.running.run_errors import WorkloadError
 from gpudash.workloads.running.sim_backend import card_fields, card_from
 
 Ask = Callable[..., Any]
-"""Asks the process that hosts the run for ``what``, with facts; ``None`` when there is no answer."""
+"""Sends a question with facts to the parent process, and returns the answer; ``None`` if there is none."""
 
 
 def message_of(request: RunRequest, clock: Callable[[], float]) -> dict[str, Any]:
-    """``request`` as a message. What it can be asked is asked of this process while the run is on.
+    """``request`` as a message. Its callbacks are answered by this process during the run.
 
     Args:
         clock: session time in seconds, of the system's monotonic clock, which is the same in every process.
@@ -50,17 +50,17 @@ def message_of(request: RunRequest, clock: Callable[[], float]) -> dict[str, Any
 
 
 def request_from(message: Mapping[str, Any], ask: Ask) -> RunRequest:
-    """The request that `message_of` wrote, in the process that is to run it.
+    """The request that `message_of` wrote, in the process that runs it.
 
     Raises:
-        WorkloadError: one sentence, when the workload is not available there.
+        WorkloadError: in one sentence, if the workload is not available there.
     """
 
     cards = tuple(card_from(fields) for fields in message["cards"])
     in_use = {f"sim:{card.index}": card.used_bytes for card in cards}
 
     def refuse(size: int, device: str) -> str | None:
-        # A simulated card's readings are sent, so they come late; NVML's and the host's do not.
+        # A simulated card's readings are sent, so they arrive late; those of NVML and the host do not.
         used = None
         if device in in_use:
             used = in_use[device]()
@@ -100,10 +100,10 @@ def request_from(message: Mapping[str, Any], ask: Ask) -> RunRequest:
 
 
 def answer(request: RunRequest, question: Mapping[str, Any], host_pid: int) -> Any:
-    """What a run's own process has asked.
+    """Answer a question of a run's own process.
 
     Args:
-        host_pid: its own number; what it holds is none of its surroundings.
+        host_pid: its process ID; what it holds does not belong to its surroundings.
     """
     what = question.get("what")
     if what == "refuse" and request.refuse is not None:
@@ -118,7 +118,7 @@ def answer(request: RunRequest, question: Mapping[str, Any], host_pid: int) -> A
         return asdict(level)
     if what == "surroundings" and request.surroundings is not None:
         found = request.surroundings()
-        # The run's own process is the run itself, and no stranger on the card.
+        # The run's own process is the run itself, not another process on the card.
         others = [asdict(process) for process in found.processes if process.pid != host_pid]
         return {"processes": others, "context_bytes": found.context_bytes}
     if what == "energy" and request.energy is not None:
@@ -127,7 +127,7 @@ def answer(request: RunRequest, question: Mapping[str, Any], host_pid: int) -> A
 
 
 def surroundings_from(answered: Mapping[str, Any] | None) -> Surroundings:
-    """The surroundings as `answer` tells them; nothing known without an answer."""
+    """The surroundings in the form of `answer`; unknown without an answer."""
     if answered is None:
         return Surroundings()
     return Surroundings(tuple(Part(**process) for process in answered["processes"]), answered["context_bytes"])
@@ -137,11 +137,11 @@ def _spec(message: Mapping[str, Any]) -> Spec:
     module, name = message["spec_type"]
     try:
         found = workloads().get(message["workload"])
-        # A workload by its name first; a class of another name is imported from where the parent had it.
+        # First by the workload's name; a class with another name is imported from the parent's module.
         if found is None or [found.__module__, found.__qualname__] != [module, name]:
             found = getattr(importlib.import_module(module), name)
         return build(found, message["fields"])
-    except Exception as error:  # a third party's module may raise anything
+    except Exception as error:  # a third-party module may raise anything
         first = next(iter(str(error).splitlines()), "")
         raise WorkloadError(
             "workload",

@@ -1,5 +1,5 @@
-"""A run's own process, as seen by the one that started it: the process, and one run in it, from the first event to the
-one that ends it, as the worker's thread sees it.
+"""A run's own process, from the view of the process that started it: the process, and one run in it, from the first
+event to its ending, as the worker's thread sees it.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from gpudash.workloads.running.run_errors import MemoryKills, Progress, died, en
 logger = logging.getLogger(__name__)
 
 STOP_S = 0.6
-"""What a run has to end by itself once it is to stop; then its process is killed, so that Stop takes less than 1 s."""
+"""Seconds for a run to end by itself after Stop; then its process is killed, so that Stop takes less than 1 s."""
 
 POLL_S = 0.02
-"""How often wishes are looked for while the process tells nothing."""
+"""Seconds between two polls for requests while the process sends nothing."""
 
 LINGERS = "The run's process does not end: a driver holds it, and what it took of the device is not free yet."
 
@@ -49,10 +49,10 @@ START_REMEDY = "Try: python -c 'import torch'; or run it with --no-isolate."
 
 @dataclass(eq=False)
 class HostedRun(RequestedRun):
-    """A run that another process is asked for.
+    """A run in another process.
 
     Attributes:
-        torch: what torch is and sees there (`torch_report`); ``None`` when it never got so far.
+        torch: what torch is and sees there (`torch_report`); ``None`` if it never got that far.
     """
 
     torch: Mapping[str, Any] | None = field(default=None, init=False)
@@ -66,34 +66,34 @@ class HostedRun(RequestedRun):
     _kills: MemoryKills = field(default_factory=MemoryKills, init=False)
 
     def perform(self, find_host: Callable[[], Host]) -> Event:
-        """Run it, and end its process, with which all it held is given back; every exception becomes an ending.
+        """Run it, and end its process, which frees all it held; every exception becomes an ending.
 
         Returns:
             the ending, not yet emitted.
         """
         host: Host | None = None
         try:
-            # Before the run can begin: readings of that process count as ours from its first one.
+            # Before the run can start: readings of that process count as ours from its first one.
             host = find_host()
             if self.request.on_host is not None:
                 self.request.on_host(host.pid)
             ending = self._until_its_end(host)
             self.torch = host.torch
-        except Exception as error:  # a process that cannot be started, or a callback: every run has an end
+        except Exception as error:  # a process that cannot be started, or a failing callback: every run has an ending
             logger.warning("run %d in its own process ended with an error", self.request.run_id, exc_info=True)
             ending = ending_of(error, self._progress(), self.request.spec.name, self.request.device)
         if host is not None:
             try:
                 self._release(host)
-            except Exception as error:  # nor may a callback keep the end from being told
+            except Exception as error:  # a failing callback must not prevent reporting the end
                 logger.exception("the run's own process could not be let go")
                 self._note(f"What the run's process held may still be shown ({type(error).__name__}: {error}).")
         return ending
 
     def _release(self, host: Host) -> None:
-        """End the process, and show what it held no longer."""
+        """End the process, and stop showing what it held."""
         host.close()
-        if host.lingers:  # it still counts as ours
+        if host.lingers:  # its memory still counts as ours
             self._note(LINGERS)
             return
         if self.request.on_host is not None:
@@ -111,11 +111,11 @@ class HostedRun(RequestedRun):
         while self._ending is None:
             if host.ready and not requested:
                 requested = True
-                self._pass_on_requests(host)  # ahead of the request: a short run may be over before the next look
+                self._pass_on_requests(host)  # first, as a short run may be over before the next poll
                 host.send(message_of(self.request, self.clock))
             for message in host.receive(POLL_S):
                 self._take(message, host)
-            # A message may have been the end: nothing else is looked at then.
+            # The message may have been the end: check nothing else then.
             if self._ending is not None:
                 break
             # What it sent before it ended has been received by now.
@@ -138,13 +138,13 @@ class HostedRun(RequestedRun):
             self.requests.free_cache.clear()
             host.send({"type": "free_cache"})
         profile = self.requests.profile
-        # By identity: the same request is passed on once, and stays set until its note answers.
+        # By identity: the same request is passed on once, and stays set until its note arrives.
         if profile is not None and profile is not self._profile:
             self._profile = profile
             host.send({"type": "profile", **asdict(profile)})
 
     def _stop_is_overdue(self, host: Host) -> bool:
-        """Whether the process, once told to stop, has had its time."""
+        """Whether the process has used up its time after Stop."""
         now = time.monotonic()
         if self._stop_requested_s is None:
             # Sent once; from then on only time counts.
@@ -175,7 +175,7 @@ class HostedRun(RequestedRun):
             self._started = True
         elif isinstance(event, StepFinished):
             self._steps = event.step
-        # The profile has been told, and another may be asked for.
+        # The profile has been reported, and another may be requested.
         elif isinstance(event, Note) and event.topic == Topic.OPERATORS:
             self.requests.profile = None
         self.emit(event)
@@ -185,14 +185,14 @@ class HostedRun(RequestedRun):
             self.request.on_cards(pid, message["cards"])
         device = str(message["device"])
         known = self._allocators.get(device)
-        # The first reading of a device: the monitor is given what it reads from now on.
+        # The first reading of a device: the monitor gets what it reads from now on.
         allocator = self._allocators.setdefault(device, PushedReading(time.monotonic))
         allocator.put(message["allocator"])
         if known is None and self.on_probe is not None:
             self.on_probe(device, allocator)
 
     def _died(self, host: Host) -> Event:
-        # A moment for the exit code: the connection ends before the process does.
+        # Wait briefly for the exit code: the connection closes before the process ends.
         code = host.end(patience_s=DYING_S)
         if self.requests.stop.is_set():
             return self._stopped(self._progress())
@@ -207,9 +207,9 @@ class HostedRun(RequestedRun):
         return RunEnd(status="failed", error="host", message=message, remedy=START_REMEDY, **self._progress().fields())
 
     def _progress(self) -> Progress:
-        """How far the run has come by its process's messages; it has begun before it ends, in whatever order."""
+        """The run's progress by its messages; every run starts before it ends, whatever order they arrive in."""
         request = self.request
-        # A process that died early has told no beginning: every end has one.
+        # A process that died early reported no start, but every end needs one.
         if not self._started:
             self._pass_on(self._begun())
         now = self.clock()
@@ -220,30 +220,30 @@ class HostedRun(RequestedRun):
 PROGRAM = (
     "import sys; sys.path[:] = sys.argv[4:]; from gpudash.workloads.running.hosted.host_process import main; main()"
 )
-"""``python -m`` would put the working directory in front of all packages; the process is to find what this one does."""
+"""``python -m`` would search the working directory first; the process must find the same packages as this one."""
 
 SEND_S = 0.5
-"""Longest that sending waits for a process that does not read."""
+"""Longest time in seconds to wait for a process that does not read."""
 
 DYING_S = 2.0
-"""How long a process that was killed, or has closed its connection, is waited for: a driver may take its time."""
+"""Longest wait in seconds for a process that was killed or closed its connection: a driver may delay it."""
 
 _CHUNK = 1 << 18
 _MOST_FAULTS = 20_000
 
 
 class Host:
-    """Starts the process. Only one thread may use it, and must live as long: the process ends with that thread.
+    """Starts the process. Use it in a single thread that lives as long: the process ends with that thread.
 
     It leads a process group of its own: a Ctrl+C in the terminal does not reach it, and what it starts ends with it.
 
     Raises:
-        OSError: when it cannot be started.
+        OSError: it cannot be started.
 
     Attributes:
-        gone: whether it has ended, or will never tell anything again.
+        gone: whether it has ended, or will send nothing more.
         ready: whether it waits for a request.
-        torch: what torch is and sees there (`torch_report`); ``None`` before it is ready.
+        torch: what torch is and sees there (`torch_report`); ``None`` until it is ready.
     """
 
     def __init__(self) -> None:
@@ -254,7 +254,7 @@ class Host:
         self._faults = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `end`
         self._link, theirs = socket.socketpair()
         try:
-            # Numbers of descriptors, which `pass_fds` keeps the same in the child.
+            # Descriptor numbers, which `pass_fds` keeps the same in the child.
             numbers = str(theirs.fileno()), str(os.getpid()), str(self._faults.fileno())
             self._process = subprocess.Popen(
                 [sys.executable, "-c", PROGRAM, *numbers, *sys.path],
@@ -266,14 +266,14 @@ class Host:
             self._close()
             raise
         finally:
-            # The child has its own: while this one stayed open, its end would never be seen here.
+            # The child has its own: while this one is open, the child's end would not be noticed.
             theirs.close()
         logger.info("process %d began, for a run of its own", self._process.pid)
         self._link.settimeout(SEND_S)
 
     @property
     def pid(self) -> int:
-        """The number of the process."""
+        """The process ID."""
         return self._process.pid
 
     @property
@@ -283,18 +283,18 @@ class Host:
 
     @property
     def lingers(self) -> bool:
-        """Whether the process has not ended though it was killed: a driver's call holds it."""
+        """Whether the process was killed but has not ended, because a driver call blocks it."""
         return self._process.poll() is None
 
     def send(self, message: Message) -> None:
-        """Send one message; a process that does not read is `gone`."""
+        """Send one message; a process that does not read counts as `gone`."""
         try:
             self._link.sendall(encode(message))
         except OSError:
             self.gone = True
 
     def receive(self, timeout_s: float) -> list[Message]:
-        """The messages that have come, waiting for the first at most ``timeout_s``."""
+        """The messages that have arrived; waits up to ``timeout_s`` for the first."""
         if self.gone or not select.select([self._link], [], [], timeout_s)[0]:
             return []
         try:
@@ -309,28 +309,28 @@ class Host:
                 self.gone = self.gone or not self.ready
         return messages
 
-    # Set first: nothing more is expected of the connection.
+    # Set first: nothing more is expected from the connection.
     def end(self, *, patience_s: float = 0.0) -> int | None:
-        """End the process with all it has started.
+        """End the process and everything it has started.
 
         Args:
             patience_s: how long it may take to end by itself.
 
         Returns:
-            its exit code as `subprocess` has it, or ``None`` when it was killed here.
+            its exit code as in `subprocess`, or ``None`` if it was killed here.
         """
         self.gone = True
         return end_group(self._process, patience_s=patience_s, dying_s=DYING_S)
 
     def faults(self) -> str:
-        """Where it was when it crashed, innermost line first; "" when it did not say."""
+        """Where it was when it crashed, innermost line first; "" if unknown."""
         if self._faults.closed:
             return ""
         self._faults.seek(0)
         return self._faults.read(_MOST_FAULTS).decode(errors="replace").strip()
 
     def close(self) -> None:
-        """`end` it unless that was done, and give back what it took here."""
+        """`end` it unless that was done, and release its resources here."""
         if self._process.returncode is None:
             self.end()
         self._close()
