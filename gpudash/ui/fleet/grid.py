@@ -118,7 +118,8 @@ class CellPainter:
         inner, room, line = left + self._pad, width - 2 * self._pad, self._line
         head = QRect(inner, top + self._above, room, line)
         below = QRect(inner, top + height - line - self._below, room, line)
-        # The badge goes beside the name if the whole name still fits; else it replaces the utilisation, which a
+        # The badge goes beside the name if the whole name still fits; else it replaces the utilisation, which for a
+        # simulated GPU is not a GPU's.
         # simulated
         in_head = not cell.simulated or cell.marked or self._has_room_alongside(cell.name, room)
         badge = 0

@@ -1,5 +1,5 @@
-"""What stands above a fleet's pages: how large the fleet is, how full, who answers, what is wrong with the answers; and
-the row that chooses which part of the past is looked at.
+"""The top of a fleet's pages: size and fullness of the fleet, the source and its problems; and the row of controls that
+selects the time range.
 """
 
 from __future__ import annotations

@@ -9,8 +9,7 @@ reply updates the figures in place, but the order changes only
   as old.
 
 Cells are laid out in rows below the headings of their groups. Only sections are stored, not a rectangle per GPU:
-laying
-out hundreds of machines is cheap, and rectangles are computed for visible cells only. Pure.
+laying out hundreds of machines is cheap, and rectangles are computed for visible cells only. Pure.
 """
 
 from __future__ import annotations
