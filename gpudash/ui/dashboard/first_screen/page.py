@@ -1,4 +1,4 @@
-"""The first screen: three panels to begin with, and a row below the monitor for who has no file."""
+"""The first screen: three panels to start from, and below the monitor a row of buttons for users without a file."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ TRAIN, DEMO, FORM = "Train a small transformer   F5", "Play the demo", "All work
 NAME = "First screen"
 
 MOST_PX = 500
-"""Logical pixels of height beyond which the monitor has the room."""
+"""Maximum height in logical pixels; the monitor gets the rest."""
 
 
 class FirstScreen(QWidget):
-    """Three panels beside one another.
+    """Three panels side by side.
 
     Attributes:
         script, model, program: the panels.
-        train, demo, form: the buttons of `bottom`, which stands below the monitor.
+        train, demo, form: buttons of `bottom`, which is placed below the monitor.
     """
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
@@ -47,6 +47,6 @@ class FirstScreen(QWidget):
         FocusGroup(self.bottom, [self.train, self.demo, self.form])
 
     def set_palette(self, palette: Palette) -> None:
-        """Draw in other colours."""
+        """Redraw in other colours."""
         for panel in (self.script, self.model, self.program):
             panel.set_palette(palette)
