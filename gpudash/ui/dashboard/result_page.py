@@ -310,7 +310,7 @@ class FiguresAside(QScrollArea):
 
 
 class BadEnding(QWidget):
-    """Why a run failed or ran out of memory, what would have fit, and where to find out more.
+    """Why a run failed or ran out of memory, what would have fitted, and where to find out more.
 
     Signals:
         action: a key of `ACTION_TEXT`.

@@ -1,4 +1,4 @@
-"""The page that explains an out-of-memory: what filled the memory, who allocated it, when, and what would have fit."""
+"""The page that explains an out-of-memory: what filled memory, who allocated it, when, and what would have fitted."""
 
 from __future__ import annotations
 
