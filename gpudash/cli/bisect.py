@@ -161,7 +161,7 @@ def _subject(
     try:
         folder = Path.cwd()
     except OSError:
-        raise RequestError("The folder that this runs in is gone.", "Go into another one.") from None
+        raise RequestError("The current folder no longer exists.", "Change to another one.") from None
     return SearchedProgram(
         command=tuple(command),
         callable=callable or "",
@@ -198,7 +198,7 @@ def _print(found: "BisectResult", name: str, *, lowered: bool) -> None:
         verb = "lowered" if lowered else "raised"
         console.print(
             f"One of {len(found.suspects)} commits {verb} the peak of {subject} {_change(found)}; "
-            "it cannot be told which, for the others cannot be run:",
+            "it is not known which, because the others cannot be run:",
             soft_wrap=True,
         )
         for commit in found.suspects[:MOST_SUSPECTS]:
@@ -227,7 +227,7 @@ def _change(found: "BisectResult") -> str:
     share = ""
     if before:
         share = f", {found.difference / before * 100:+.1f} %"
-    more = " and more, for the card was full" if found.after.ran_out else ""
+    more = " or more, because the card was full" if found.after.ran_out else ""
     return f"from {format_bytes(before)} to {format_bytes(after)} ({format_change(found.difference)}{share}){more}"
 
 
@@ -246,7 +246,7 @@ def _print_lines(found: "BisectResult") -> None:
     touched = [line.hunk for line in found.lines if line.hunk is not None]
     hunks = list(dict.fromkeys(touched)) or list(found.hunks)
     if not hunks:
-        console.print("The commit touches none of these lines: what they are given has changed.")
+        console.print("The commit touches none of these lines: their inputs have changed.")
     elif not touched:
         console.print("The commit touches none of these lines; among what it changes is:")
     for hunk in hunks:

@@ -78,7 +78,7 @@ def doctor(
     return Exit.FINISHED
 
 
-TO_READ = "Read it, and take out what is nobody's business, before you send it with your bug report."
+TO_READ = "Read it, and remove anything private, before you attach it to your bug report."
 
 
 def _write_report(file: Path | None, checks: Sequence[Check]) -> Path:
@@ -125,13 +125,13 @@ def _torch(report: dict[str, Any]) -> Iterator[Check]:
     if report["version"] is None:
         yield Check("torch", "problem", str(report["problem"]), "Run: pip install torch")
         return
-    imported = "not imported, for it can see no GPU here"
+    imported = "not imported, because it cannot see a GPU here"
     if report["seconds"]:
         imported = f"imported in {report['seconds']:.1f} s"
     yield Check("torch", "ok", f"{torch_text(report)}, {imported}")
     remark = unmeasured_torch(str(report["version"]))
     if remark:
-        yield Check("predictions", "note", remark, "Hold a prediction against a run before you rely on it.")
+        yield Check("predictions", "note", remark, "Compare a prediction with a run before you rely on it.")
     problem = report["simulator_problem"]
     if problem is None:
         yield Check("simulated GPU", "ok", "this torch takes one; --device sim:0 runs on it")
@@ -165,7 +165,7 @@ def _nvml(report: dict[str, Any]) -> Iterator[Check]:
         yield Check(
             f"GPU {answer.gpu.number}, {answer.gpu.product}",
             "note" if missing else "ok",
-            ", ".join(missing) or "every reading is there",
+            ", ".join(missing) or "every reading is available",
         )
 
 
@@ -228,7 +228,7 @@ def _display() -> Iterator[Check]:
         return
     platform = platform_name()
     if platform not in ("xcb", "wayland"):
-        yield Check("display", "note", f"QT_QPA_PLATFORM is {platform}, so that no window is seen on a screen")
+        yield Check("display", "note", f"QT_QPA_PLATFORM is {platform}, so no window appears on a screen")
         return
     named = os.environ.get("DISPLAY" if platform == "xcb" else "WAYLAND_DISPLAY") or "wayland-0"
     yield Check("display", "ok", f"{named} answers ({platform})")

@@ -138,7 +138,7 @@ def typed_guess(question: SceneQuestion, interruption: Interruption, go_on: Call
         stdout().print(f"   {number}  {choice}")
     unit = f" ({question.unit})" if question.unit else ""
     while True:
-        sys.stdout.write(f"   Your guess{unit}, or Enter to be shown: ")
+        sys.stdout.write(f"   Your guess{unit}, or Enter to see the answer: ")
         sys.stdout.flush()
         line = _typed_line(interruption, go_on)
         if not line.strip():

@@ -29,7 +29,7 @@ STUCK_S = 5.0
 """Seconds to wait, after a request to stop, for one message of the program to be processed."""
 
 STUCK = (
-    "gpudash: what the program has sent is still being read, perhaps from a file system that does not answer. "
+    "gpudash: a message of the program is still being processed, perhaps because a file system does not respond. "
     "gpudash leaves; the program may go on."
 )
 
@@ -197,7 +197,7 @@ def _require_one(command: Sequence[str], options: WatchOptions) -> None:
     if options.attach is not None and (options.as_cuda or options.simulate or options.simulate_others):
         raise RequestError("A running process cannot be given a simulated GPU.", "Start it with gpudash watch instead.")
     if options.attach is None and options.with_ is not None:
-        raise RequestError("--with says how to go inside a running process.", "Name it by --attach PID.")
+        raise RequestError("--with says how to enter a running process.", "Name it with --attach PID.")
 
 
 def _no_option(word: str) -> RequestError:

@@ -226,7 +226,7 @@ def _served(session: Session, address: str) -> Serving | None:
     return serve_by_settings(session, address)
 
 
-STILL_ENDING = "the program had not ended when gpudash was left."
+STILL_ENDING = "the program had not ended when gpudash exited."
 
 _WHY_LEFT: Mapping[int, str] = {
     signal.SIGINT: "after Ctrl+C in its terminal",

@@ -132,7 +132,7 @@ def conclude(
     if problem is None:
         warnings = []
     else:
-        warnings = [f"{problem.message} What would fit is known in part only."]
+        warnings = [f"{problem.message} What would fit is only partly known."]
     # Judge before printing: if the baseline lacks the workload, the request is invalid, and nothing is printed.
     try:
         judged = held_against.budget.judge(estimate)

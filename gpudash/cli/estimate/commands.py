@@ -179,7 +179,7 @@ def _estimate_model(
     if is_serving(arguments):
         options.refuse_budget("A server takes what it is given")
         if options.epoch_steps is not None:
-            raise RequestError("A server has no epochs, so that --epoch-steps does not apply.", "Leave it out.")
+            raise RequestError("A server has no epochs, so --epoch-steps does not apply.", "Leave it out.")
         return estimate_serving(path, arguments, options)
     if (task := task_of(arguments)) is not None and task not in BUILT:
         hint = did_you_mean(task, (*BUILT, SERVE))
@@ -221,7 +221,7 @@ def _predicted(
     except ValueError as error:
         raise RequestError(f"{error}.", f"gpudash estimate {spec_type.name} --help lists what is allowed.") from None
     if isinstance(whole, ModelSpec) and whole.task == SERVE:
-        raise RequestError("A server is asked about by --model.", f"gpudash estimate --model {whole.path} --task serve")
+        raise RequestError("A server is predicted with --model.", f"gpudash estimate --model {whole.path} --task serve")
 
     def ask(session: "Session", device: str) -> int:
         if problems := whole.problems(device):

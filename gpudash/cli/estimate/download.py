@@ -41,7 +41,7 @@ def download_config(name: str) -> None:
         from huggingface_hub.utils.tqdm import disable_progress_bars
     except ImportError:
         raise RequestError(
-            "--download-config needs huggingface_hub, which this Python has not.",
+            "--download-config needs huggingface_hub, which this Python does not have.",
             "Install it: pip install 'gpudash[models]'",
         ) from None
     disable_progress_bars()

@@ -97,14 +97,14 @@ def estimate_serving(path: str, arguments: Sequence[str], options: EstimateOptio
 
     # Both spellings: with the value after `=` or as the next argument.
     if any(word.partition("=")[0] == "--devices" for word in arguments):
-        raise RequestError("--devices: the cards of a server share its model.", "Say how many by --tensor-parallel.")
+        raise RequestError("--devices: the cards of a server share its model.", "Say how many with --tensor-parallel.")
     spec = ModelSpec(path=path)
     if spec.missing:
         message, _, remedy = spec.missing.partition(". ")
         raise RequestError(f"{message}.", remedy)
     table = options.card_table()
     if options.preset is not None or options.memory_cap is not None:
-        raise RequestError("A server has no preset and no memory cap.", "Say --gpu-memory-utilization instead.")
+        raise RequestError("A server has no preset and no memory cap.", "Use --gpu-memory-utilization instead.")
     found_at = spec.folder
     if found_at.endswith(".gguf"):
         return _estimate_gguf(found_at, arguments, options)
@@ -155,7 +155,7 @@ def _estimate_gguf(path: str, arguments: Sequence[str], options: EstimateOptions
     from gpudash.memory.serving.llama_cpp import LlamaModel
 
     if options.cards:
-        raise RequestError("--cards: a GGUF file is held against one card.", "Name it by --simulate.")
+        raise RequestError("--cards: a GGUF file is held against one card.", "Name it with --simulate.")
     flags = _parsed(arguments, LlamaOptions)
     try:
         model = LlamaModel(read_gguf(Path(path)))

@@ -148,7 +148,7 @@ def _studied(
     try:
         return read, studied(read, capacity, settings, device, _lines_in(sources), known)
     except ValueError as error:
-        raise RequestError(str(error), "gpudash snapshot --help says what can be asked.") from None
+        raise RequestError(str(error), "gpudash snapshot --help lists the options.") from None
 
 
 def _lines_in(folder: Path | None) -> "SourceLine":

@@ -161,7 +161,7 @@ class Budget:
         if needed is None:
             raise RequestError(
                 # Only a run until out-of-memory has an unknown need.
-                f"{name} takes all the memory there is, so that there is nothing to compare or store.",
+                f"{name} takes all the memory there is, so there is nothing to compare or store.",
                 "Give a run that ends by itself.",
             )
         now = _footprint(estimate, needed)

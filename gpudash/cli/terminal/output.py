@@ -176,7 +176,7 @@ def fitted(table: Table, console: Console, spared: Sequence[str] = (), cut: Sequ
         least[max(range(len(least)), key=lambda at: most[at] - least[at])] += 1  # to the cell that wraps most
     notice = ""
     if left_out:
-        notice = f"Left out, for want of {needed} columns of text: {', '.join(left_out)}."
+        notice = f"Left out, as the terminal has fewer than {needed} columns: {', '.join(left_out)}."
     return _of_columns(table, columns, least), notice
 
 

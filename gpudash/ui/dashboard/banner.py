@@ -19,10 +19,10 @@ ACTION_TEXT: Mapping[str, tuple[str, str]] = {
     "explain": ("Explain", "Show what filled the memory, who allocated it, and what would have fitted (Ctrl+E)"),
     "use_python": ("Run with it", "Run the script again with the Python that has PyTorch"),
     "simulate": ("Simulate a GPU", "Run the script again on a simulated GPU that answers as cuda"),
-    "open_report": ("Open report", "Open the snapshot that was taken when memory ran out, in a tab of its own"),
+    "open_report": ("Open report", "Open the snapshot taken when memory ran out, in its own tab"),
     "stop": ("Stop run", "Stop the run after its current operation"),
     "free_cache": ("Free cache", "Give memory that is held but not used back"),
-    "save_recording": ("Save recording", "Write a copy of the recording to another place"),
+    "save_recording": ("Save recording", "Save a copy of the recording elsewhere"),
 }
 
 COMMANDS = frozenset({"stop", "free_cache", "use_python", "simulate"})

@@ -148,7 +148,7 @@ class ChipContent:
     def sentence(self) -> str:
         """The whole content in one sentence."""
         parts = [self.text.sentence, f"{format_bytes(self.used)} in use" if self.used else ""]
-        return "; ".join(filter(None, parts)) or "nothing is asked of it"
+        return "; ".join(filter(None, parts)) or "nothing is predicted for it"
 
 
 class CardChip(QAbstractButton):

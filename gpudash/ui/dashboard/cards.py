@@ -409,13 +409,13 @@ def gpu_card(store: Store, gpu: Gpu, name: str, warn_ratio: float) -> CardConten
         facts.append(f"Gen{generation:.0f} x{width:.0f}")
     details = [f"{text}: {format_bytes(size)}" for _colour, size, text in bands]
     if is_program_card(name):
-        details.append("the card of a program that is watched, apart from this session's own")
+        details.append("the card of a watched program, separate from this session's own")
     if gpu.simulated:
-        details.append("nothing of this GPU is there but its memory's bookkeeping; the CPU computes")
+        details.append("only the memory accounting of this GPU exists; the CPU computes")
     elif gpu.by_torch:
-        details.append("told by torch while a run is on it, and nothing else of this GPU")
+        details.append("reported by torch while a run uses it; nothing else is known about this GPU")
         if gpu.shared_memory:
-            details.append("of the most that Metal recommends to one program; what others hold is not told")
+            details.append("of the maximum that Metal recommends for one program; what others hold is not reported")
     elif gpu.shared_memory:
         held = [size for row in store.processes(key) if isinstance(size := row.get("memory_bytes"), int | float)]
         details.append(f"held by programs on the GPU: {format_bytes(sum(held)) if held else NOT_REPORTED}")
@@ -427,7 +427,7 @@ def gpu_card(store: Store, gpu: Gpu, name: str, warn_ratio: float) -> CardConten
     if gpu.parent:
         details.append(OF_AN_INSTANCE)
     elif gpu.instances:
-        details.append(f"divided into {gpu.instances} MIG instances, which programs use in its place")
+        details.append(f"divided into {gpu.instances} MIG instances, which programs use instead")
     return CardContent(
         key=key,
         device=badged_name(name),
@@ -461,7 +461,7 @@ def _state_text(gpu: Gpu, state: State) -> str:
     if gpu.by_torch:
         if state is State.OK:
             return ""
-        return "read while a run is on it"
+        return "read while a run uses it"
     if state in (State.OK, State.NOT_SUPPORTED):
         return ""
     return STATE_TEXT[state]

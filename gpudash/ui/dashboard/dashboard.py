@@ -334,7 +334,7 @@ class Dashboard(PlotsPage):
             self.panel.script.simulate.set_card(exact_text(card))
             return
         if self.session.running:
-            self.status_line.report("A run is on; another card can be chosen once it has ended.")
+            self.status_line.report("A run is in progress; choose another card once it has ended.")
             return
         try:
             name = live.simulate(card)

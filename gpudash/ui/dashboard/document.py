@@ -48,7 +48,7 @@ class Document(QWidget):
         """Why nothing here can be saved as a recording, and what to do instead, in a sentence; "" if something can."""
         if self.save is not None or self.dashboard is not None:
             return ""
-        return "What is in front is no recording; bring the dashboard or a recording to the front."
+        return "This tab is not a recording; switch to the dashboard or a recording."
 
     @property
     def unlinked(self) -> tuple[str, ...] | None:

@@ -87,7 +87,7 @@ class ResultPage(QFrame):
         self.ending.action.connect(self.action)
         self.chart = RateChart()
         self.rows = Table(
-            "Result", (Column("what"), Column("outcome", wide=True, wraps=True)), "The run told nothing more."
+            "Result", (Column("what"), Column("outcome", wide=True, wraps=True)), "The run reported nothing else."
         )
         self._side_figures = FiguresAside()
         self._figures = QHBoxLayout()
@@ -100,7 +100,7 @@ class ResultPage(QFrame):
         head.setContentsMargins(14, 8, 8, 0)
         head.setSpacing(12)
         head.addWidget(self._title, 1)
-        self._close = worded_button(CLOSE_TEXT, "Take the result away (Esc); R brings it back", self.closed.emit)
+        self._close = worded_button(CLOSE_TEXT, "Close the result (Esc); R brings it back", self.closed.emit)
         self._close.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         head.addWidget(self._close, alignment=Qt.AlignmentFlag.AlignTop)
         self._figures.setContentsMargins(14, 4, 14, 4)

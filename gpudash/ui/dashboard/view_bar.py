@@ -56,7 +56,7 @@ class ViewBar(QWidget):
         self.smoothing.setFixedWidth(90)
         self.smoothing.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.smoothing.setAccessibleName("Smoothing of loss and accuracy")
-        self.smoothing.setToolTip("Smoothing of loss and accuracy; far left shows the raw values alone")
+        self.smoothing.setToolTip("Smoothing of loss and accuracy; far left shows only the raw values")
         self.smoothing.valueChanged.connect(lambda value: self.smoothing_changed.emit(value / 100))
         self._smoothing_label.setBuddy(self.smoothing)
         row.addWidget(self.smoothing)

@@ -21,15 +21,15 @@ from gpudash.ui.widgets.text_size import scaled
 from gpudash.units import format_bytes, format_count
 
 TRIED = {
-    "replay": "By a replay of what the run asked for; your files are as they were.",
-    "dry run": "By a dry run; your files are as they were.",
-    RERUN: "The whole program was run with it; your files are as they were.",
-    NUMBERLESS: "The program was run with it, without numbers; your files are as they were.",
+    "replay": "By a replay of the run's requests; your files are unchanged.",
+    "dry run": "By a dry run; your files are unchanged.",
+    RERUN: "The whole program was run with it; your files are unchanged.",
+    NUMBERLESS: "The program was run with it, without numbers; your files are unchanged.",
     "": "Not tried yet.",
 }
 """What is said of how a change was verified."""
 
-ON_A_COPY = "Run on a copy; your files are as they were."
+ON_A_COPY = "Run on a copy; your files are unchanged."
 
 
 class ChangePanel(QFrame):
@@ -185,7 +185,7 @@ class ChangePanel(QFrame):
         remedy = self._offer.remedy
         QGuiApplication.clipboard().setText(remedy.patch or setting_text(remedy))
         if remedy.patch:
-            self.say("Copied the change as a patch: patch -p0 takes it in the program's folder.")
+            self.say("Copied the change as a patch; apply it with patch -p0 in the program's folder.")
         else:
             self.say("Copied the setting.")
 

@@ -67,7 +67,7 @@ def own_program(run: RunView | None, found: Explanation, *, live: bool) -> OwnPr
 def _why_not_tried(run: RunView, remedy: Remedy) -> str:
     """Why the program cannot be run with a change, in a sentence; "" if it can."""
     if "pid" in run.spec or not run.spec.get("command"):
-        return "It was watched while it ran: how it was started is not known, so that it cannot be run once more."
+        return "It was already running when watched: how it was started is unknown, so it cannot be run again."
     if remedy.patch:
         return why_no_copy(WatchRequest.from_spec(run.spec).with_remedy(remedy))
     return ""

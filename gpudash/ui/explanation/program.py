@@ -37,7 +37,7 @@ class ProgramPanel(QWidget):
         self.source = SourcePanel(palette)
         self.change = ChangePanel()
         self.source_button = QPushButton("Source")
-        self.source_button.setToolTip("Show the source of the program in place of the call stack")
+        self.source_button.setToolTip("Show the source of the program instead of the call stack")
         self.stack.head.addWidget(self.source_button)
         self.halves = in_halves((self.source, 19), (self.change, 10), across=True)
         self.halves.setSizes(SHARES)

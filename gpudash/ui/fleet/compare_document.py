@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 POINT = "Point at a plot to read values · wheel zooms · drag pans · a double click shows everything again"
 
-NOTHING = "Nothing is known of either in this part of the past."
+NOTHING = "Neither has readings in this time range."
 
 DAYS = (*range(15), 21, 28, 30, 60, 90, 180, 365)
 """How many days earlier B can be."""

@@ -107,7 +107,7 @@ class WarningsStrip(QFrame):
         text = count_text(ordered)
         self.count.setText(text)
         self.worst.setText(without_mnemonics(first.text))
-        self.worst.setToolTip(plain_tip(f"{first.text}\nA click goes to the GPU." if first.device else first.text))
+        self.worst.setToolTip(plain_tip(f"{first.text}\nClick to go to the GPU." if first.device else first.text))
         self.all.setVisible(len(ordered) > 1)
         self.setAccessibleName(f"{text}. {first.text}")
         if self.property("level") != first.level:
@@ -136,7 +136,7 @@ class WarningsStrip(QFrame):
 
     def _fold(self, shown: bool) -> None:
         self.all.setText("Show less" if shown else f"Show all {len(self._warnings)}")
-        self.all.setToolTip("Show the worst warning alone" if shown else "List every warning, the worst first")
+        self.all.setToolTip("Show only the worst warning" if shown else "List every warning, the worst first")
         self.list.setVisible(shown and len(self._warnings) > 1)
         self.list.setFixedHeight(max(1, min(self.list.count(), ROWS)) * self._row_height + 4)
 
@@ -232,7 +232,7 @@ class FleetControls(QWidget):
         self.search = SearchField()
         self.search.setPlaceholderText("Search machine, product, UUID, run, pod…")
         self.search.setAccessibleName("Search the GPUs")
-        self.search.setToolTip("Typing anywhere in the overview searches; Esc empties the field")
+        self.search.setToolTip("Type anywhere in the overview to search; Esc clears the field")
         self.search.setClearButtonEnabled(True)
         self.search.setMaximumWidth(LONGEST_SEARCH)
         self.search.textChanged.connect(lambda _text: self.changed.emit())
@@ -244,12 +244,12 @@ class FleetControls(QWidget):
             box.currentIndexChanged.connect(lambda _row: self.changed.emit())
         self.density.currentIndexChanged.connect(lambda _row: self.density_changed.emit())
         self.only_warnings = QCheckBox("only warnings")
-        self.only_warnings.setToolTip("Leave out GPUs without a warning")
+        self.only_warnings.setToolTip("Hide GPUs without a warning")
         self.only_warnings.toggled.connect(lambda _on: self.changed.emit())
         self.found = PlainLabel(role="muted")
         self.old = QPushButton("Sort now")
         self.old.setProperty("role", "chip")
-        self.old.setToolTip("The order rests while you point or type here, so that no cell moves away")
+        self.old.setToolTip("The order is kept while you point or type here, so that no cell moves away")
         self.old.clicked.connect(lambda _checked=False: self.sort_now.emit())
         self.old.hide()
         self.reconnect = QPushButton("Reconnect")
@@ -260,7 +260,7 @@ class FleetControls(QWidget):
         self.compare = QPushButton("Compare")
         self.compare.clicked.connect(lambda _checked=False: self.compare_wanted.emit())
         self.save = QPushButton("Save recordings…")
-        self.save.setToolTip("Write what every machine has told so far into a folder, a recording each (Ctrl+Shift+S)")
+        self.save.setToolTip("Save what every machine reported so far to a folder, one recording each (Ctrl+Shift+S)")
         self.save.clicked.connect(lambda _checked=False: self.save_wanted.emit())
         self.save.hide()
         row = in_row((self.search, 1), parent=self, margins=(0, 0, 0, 0), spacing=8)
@@ -299,17 +299,17 @@ class FleetControls(QWidget):
     def show_choice(self, count: int) -> None:
         """Enable what can be done with this many selected GPUs; tooltips say why something cannot."""
         self.open.setEnabled(count == 1)
-        self.open.setToolTip("Show the past of the chosen GPU in a tab (Enter)" if count == 1 else "Choose one GPU")
+        self.open.setToolTip("Show the selected GPU's history in a tab (Enter)" if count == 1 else "Select one GPU")
         self.compare.setEnabled(count in self.comparable)
         self.compare.setText("Compare with another day" if count == 1 and self.days else "Compare")
         if count == 2:
-            tip = "Lay the two chosen GPUs over one another on one axis"
+            tip = "Overlay the two selected GPUs on one axis"
         elif not self.days:
-            tip = "Choose two GPUs with Ctrl and a click"
+            tip = "Select two GPUs with Ctrl+click"
         elif count == 1:
-            tip = "Lay the chosen GPU's last hour over the same hour of another day"
+            tip = "Compare the selected GPU's last hour with the same hour of another day"
         else:
-            tip = "Choose one GPU for another day of its own, or two with Ctrl and a click"
+            tip = "Select one GPU to compare two of its days, or two GPUs with Ctrl+click"
         self.compare.setToolTip(plain_tip(tip))
 
     def show_found(self, shown: int, all_: int) -> None:
@@ -340,12 +340,12 @@ def _choice(name: str, entries: list[tuple[str, str]]) -> ChoiceField:
     return box
 
 
-NONE_FOUND = "No GPU holds these words."
+NONE_FOUND = "No GPU matches the search."
 NO_WARNINGS = "No GPU has a warning."
 
-SERVERS = "Nothing of a Prometheus server is recorded here; open a GPU, and export its curves with File > Export."
+SERVERS = "Readings of a Prometheus server are not recorded here; open a GPU, and export its curves with File > Export."
 
-HINT = "Enter or a double click opens a GPU · Ctrl and a click chooses two to compare · typing searches"
+HINT = "Enter or a double click opens a GPU · Ctrl+click selects two to compare · type to search"
 
 AGE_S = 1.0
 """Seconds between updates of the ages shown, while no reply arrives."""
@@ -405,7 +405,7 @@ class FleetDocument(Document):
         self.label = PlainLabel(role="muted", wraps=True, selectable=True)
         self.label.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.show_all = QPushButton("Show all GPUs")
-        self.show_all.setToolTip("Empty the search and show GPUs without a warning too")
+        self.show_all.setToolTip("Clear the search and show GPUs without a warning too")
         self.reconnect = QPushButton("Reconnect")
         self.reconnect.setProperty("role", "primary")
         self.reconnect.hide()
@@ -510,7 +510,7 @@ class FleetDocument(Document):
             self._show_layer(0)
             return
         self.header.show_source(f"{address} · newest reading {format_age(self.fleet.now_s() - newest)} old")
-        moment = f"What is shown is of {clock_text(newest)}"
+        moment = f"The readings shown are from {clock_text(newest)}"
         self.header.show_problem(*((problem, moment, self.fleet.trying) if problem else ()))
 
     def _show_links(self) -> None:
@@ -592,7 +592,7 @@ class FleetDocument(Document):
     def go_to(self, key: str) -> None:
         """Select a GPU and scroll to it, clearing a search or filter that hides it."""
         if key not in self._gpus:
-            self.said.emit("This GPU is not there any more.")
+            self.said.emit("This GPU is no longer there.")
             return
         if self.grid.layout_.place_of(key) is None:
             self.controls.clear()

@@ -100,7 +100,7 @@ class RangeBar(QWidget):
         self._presets = QButtonGroup(self)
         self._presets.setExclusive(False)
         for text, seconds in PRESETS:
-            chip = self._chip(text, f"Show the last {text}, and move on with the time")
+            chip = self._chip(text, f"Show the last {text}, moving on with time")
             chip.setCheckable(True)
             chip.clicked.connect(lambda _checked=False, seconds=seconds: self.choose(Range(seconds)))
             self._presets.addButton(chip)
@@ -110,8 +110,8 @@ class RangeBar(QWidget):
         to = PlainLabel("to", role="muted")
         for part in (self.begin, to, self.end):
             row.addWidget(part)
-        self.earlier = self._chip("◀ Earlier", "Show the part of the same length before this one")
-        self.later = self._chip("Later ▶", "Show the part of the same length after this one")
+        self.earlier = self._chip("◀ Earlier", "Show the range of the same length before this one")
+        self.later = self._chip("Later ▶", "Show the range of the same length after this one")
         self.earlier.clicked.connect(lambda _checked=False: self.choose(self._range.earlier(self._wall_clock())))
         self.later.clicked.connect(lambda _checked=False: self.choose(self._range.later(self._wall_clock())))
         row.addWidget(self.earlier)
@@ -137,7 +137,7 @@ class RangeBar(QWidget):
         field.setDisplayFormat(MOMENT)
         field.setCalendarPopup(True)
         field.setAccessibleName(name)
-        field.setToolTip(plain_tip(f"{name}, in your own time"))
+        field.setToolTip(plain_tip(f"{name}, in your local time"))
         field.setKeyboardTracking(False)
         field.editingFinished.connect(self._typed)
         return field

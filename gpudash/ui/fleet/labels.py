@@ -143,11 +143,11 @@ def details(gpu: FleetGpu, warnings: Iterable[Warning], now_s: float) -> str:
         f"Utilisation: {format_percent(gpu.utilisation)}",
         *(f"{metric.title.capitalize()}: {_sensor(gpu, metric) or NOT_REPORTED}" for metric in SENSORS),
         *_health(gpu),
-        *(f"Left out, for it cannot be: {why}" for why in gpu.impossible),
+        *(f"Ignored, because it is impossible: {why}" for why in gpu.impossible),
         f"Run: {gpu.run}" if gpu.run else "",
         f"Held by {', '.join(gpu.holders)}" if gpu.holders else "",
         gpu.uuid,
-        f"Told by {gpu.reported_by}, {format_age(now_s - gpu.seen_s)} ago" + (": stale" if gpu.stale else ""),
+        f"Reported by {gpu.reported_by}, {format_age(now_s - gpu.seen_s)} ago" + (": stale" if gpu.stale else ""),
     ]
     warned = [f"{SHAPES[warning.level]} {warning.text}" for warning in warnings if warning.device == gpu.key]
     return "\n".join(filter(None, [*lines, *warned]))
@@ -209,7 +209,7 @@ def summary(gpus: Sequence[FleetGpu]) -> str:
     silent = len(gpus) - len(known)
     if not silent:
         return text
-    return f"{text} · {silent} {'does' if silent == 1 else 'do'} not tell"
+    return f"{text} · {silent} {'does' if silent == 1 else 'do'} not report"
 
 
 def clock_text(wall_s: float) -> str:

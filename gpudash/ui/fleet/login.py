@@ -18,7 +18,7 @@ WIDTH = 460
 
 NOT_KEPT = "The answer goes to ssh alone and is not kept."
 
-NOT_ACCEPTED = "The answer before this one was not accepted."
+NOT_ACCEPTED = "The previous answer was not accepted."
 
 ACCEPT = {"secret": "Log In", "text": "Answer", "confirm": "Yes", "told": ""}
 """Label of the button that answers each kind of question."""

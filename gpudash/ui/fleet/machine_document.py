@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 JOIN_S = 2.0
 """Seconds that closing waits for the reader of the recording to stop."""
 
-STATES = {"linked": "live over ssh", "linking": "linking…", "waiting": "link lost, tried again", "given up": "no link"}
+STATES = {"linked": "live over ssh", "linking": "linking…", "waiting": "link lost, retrying", "given up": "no link"}
 
 
 class MachineDocument(RecordingDocument):

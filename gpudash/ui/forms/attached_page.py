@@ -17,9 +17,9 @@ from gpudash.ui.widgets.plain_text import PlainLabel
 PID = "pid"
 """Key in the spec of a run for a process that was already running."""
 
-TITLE, SUMMARY = "ATTACHED TO", "A program that ran already. It runs on when you stop watching, as it was before."
+TITLE, SUMMARY = "ATTACHED TO", "A program that was already running. It keeps running unchanged when you stop."
 
-ENTERING = "Looking for a way into it…"
+ENTERING = "Looking for a way to see inside…"
 
 LONGEST_COMMAND = 600
 """Maximum number of characters of a command that are shown."""

@@ -283,7 +283,7 @@ def _offer_cards(choice: QComboBox) -> None:
     choice.insertSeparator(choice.count())
     for card in filter(None, map(find, PREDICTED_CARDS)):
         choice.addItem(f"{card.name}, predicted", card.key)
-        tip = f"{card.name} is not here: the CPU is measured, and how long a step would take there is predicted."
+        tip = f"{card.name} is not installed: the CPU is measured, and the card's step time is predicted."
         choice.setItemData(choice.count() - 1, plain_tip(tip), Qt.ItemDataRole.ToolTipRole)
 
 

@@ -603,7 +603,7 @@ class AlternativeRow(QWidget):
         if alternative.allocator:
             start = start_text(alternative.allocator)
             button = QPushButton("Copy")
-            button.setToolTip(plain_tip(f"Copy the command that starts so:\n{start}"))
+            button.setToolTip(plain_tip(f"Copy the command that starts gpudash with it:\n{start}"))
             button.clicked.connect(lambda: QGuiApplication.clipboard().setText(start))
         elif alternative.fields or alternative.device is not None:
             button = QPushButton("Apply")

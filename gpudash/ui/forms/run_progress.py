@@ -23,7 +23,7 @@ from gpudash.units import format_count, format_left, format_percent, format_thro
 ENDINGS = {"finished": "Finished", "cancelled": "Stopped", "failed": "Failed", "out_of_memory": "Out of memory"}
 """How a run ended, in a word or two."""
 
-LEFT = "No longer watched; it runs on"
+LEFT = "No longer watched; it keeps running"
 """Text for a process that was already running and is no longer watched."""
 
 WATCH = "watch"

@@ -36,8 +36,8 @@ TIPS: Mapping[str, str] = {
     "file": "The Python script to run; it needs no change",
     "arguments": "Arguments of the script, as they would be typed in a shell",
     "folder": "Folder the script runs in; the script's own unless another is named",
-    "environment": "Environment variables that are added: NAME=value, one a line or between spaces",
-    "python": "Interpreter that runs the script: the one of the script's own virtual environment where there is one",
+    "environment": "Environment variables to add: NAME=value, separated by spaces or new lines",
+    "python": "Interpreter that runs the script: that of the script's own virtual environment, if there is one",
     "simulate": "Where the script runs. A click on a card above simulates that one: the script finds it as sim:0,\n"
     "by asking torch.accelerator, or as cuda where that is ticked below.\n"
     "Results are real, speed is not a GPU's.",

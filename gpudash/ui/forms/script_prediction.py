@@ -13,8 +13,8 @@ AGAIN = "Predict again"
 STOP = "Stop predicting"
 UNASKED = "See what it needs before it runs. No GPU is used, and nothing that it writes is kept."
 TIP = (
-    "Run the script on tensors without numbers, with a card that is not there answering for CUDA, until three steps of "
-    "its optimizer or the batches of an inference have passed. What it writes is held back."
+    "Run the script on tensors without numbers, with a card that does not exist standing in for CUDA, until three "
+    "steps of its optimizer or the batches of an inference have passed. What it writes is held back."
 )
 
 

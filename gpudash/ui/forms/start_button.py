@@ -57,7 +57,7 @@ class StartButton(QPushButton):
             start_tip: what starting would do, or why it is impossible.
         """
         if outside:
-            self._say("■  Stop watching   F5", "Stop watching", "Look away from the process, which runs on (F5)")
+            self._say("■  Stop watching   F5", "Stop watching", "Stop watching the process, which keeps running (F5)")
         elif program:
             name = name_of_stop(stop)
             self._say(f"■  {name}   F5", f"{name} the program", STOP_TIPS[name])

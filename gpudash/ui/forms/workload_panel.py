@@ -58,9 +58,9 @@ DEVICE_TEXT = "Where the workload runs"
 
 PRESSED = "after {button} was pressed in the window"
 
-HAS_ENDED = "The run had just ended, so that there was nothing to stop; press again to start another."
+HAS_ENDED = "The run had just ended, so there was nothing to stop; press again to start another."
 
-IS_STOPPING = "The run has been asked to stop already; another can be started once it has ended."
+IS_STOPPING = "The run is already stopping; another can be started once it has ended."
 
 ROOMY_HEIGHT = 980
 """Height in logical pixels from which the form and the alternatives both fit."""
@@ -300,7 +300,7 @@ class WorkloadPanel(QFrame):
             RuntimeError: one sentence, if a run locks the form or the workload no longer exists.
         """
         if self._running:
-            raise RuntimeError("The form is a run's until that is over.")
+            raise RuntimeError("The form is locked until the run has ended.")
         row = self.workload.findData(state.workload)
         if row < 0:
             raise RuntimeError(f"The workload {state.workload} is not there any more.")

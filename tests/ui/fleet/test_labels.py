@@ -50,7 +50,7 @@ def test_an_instance_and_who_holds_it_are_in_its_cell_its_tooltip_and_the_search
 
 def test_why_a_figure_was_left_out_is_in_the_tooltip() -> None:
     found = dataclasses.replace(gpu(full=None), impossible=("FB_USED: -1 is less than no memory",))
-    assert "Left out, for it cannot be: FB_USED: -1 is less than no memory" in details(found, (), NOW_S)
+    assert "Ignored, because it is impossible: FB_USED: -1 is less than no memory" in details(found, (), NOW_S)
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ class ModelPanel(StartPanel):
         self.field.setEditable(True)
         self.field.setInsertPolicy(QComboBox.InsertPolicy.NoInsert)
         self.field.setAccessibleName("Model")
-        self.field.setToolTip("Name of a model, its folder or config.json; Enter asks what it takes")
+        self.field.setToolTip("Name of a model, its folder or config.json; Enter predicts what it needs")
         self.field.setMinimumContentsLength(12)
         self.field.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         line = self.line

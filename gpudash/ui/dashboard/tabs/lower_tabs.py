@@ -161,7 +161,7 @@ class LowerTabs(QWidget):
         layout.addWidget(self._pages, 1)
         layout.addLayout(row)
         self.stages = Table("Stages", _STAGES, NEVER_STAGES)
-        self.result = Table("Result", _RESULT, "What a run found appears here when it has ended.")
+        self.result = Table("Result", _RESULT, "The results of a run appear here when it has ended.")
         self.epochs = Table("Epochs", _EPOCHS, "One row per epoch of a training run appears here.")
         self.steps = TableChoice((self.stages, self.epochs, self.result))
         self._add("Steps", self.steps)

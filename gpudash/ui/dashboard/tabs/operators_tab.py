@@ -54,18 +54,27 @@ COLUMNS: tuple[tuple[str, Column], ...] = (
     ("calls", Column("calls", right=True)),
     ("cpu_self_seconds", Column("own CPU", right=True, tip="Time on the CPU without the operators it calls")),
     ("cpu_total_seconds", Column("total CPU", right=True, tip="Time on the CPU with the operators it calls")),
-    ("device_self_seconds", Column("own GPU", right=True, tip="Time of the kernels it starts itself")),
-    ("device_total_seconds", Column("total GPU", right=True, tip="Time of its kernels and of those it calls")),
+    ("device_self_seconds", Column("own GPU", right=True, tip="Time of the kernels it launches itself")),
+    (
+        "device_total_seconds",
+        Column("total GPU", right=True, tip="Time of its kernels and those of the operators it calls"),
+    ),
     (
         "cpu_self_bytes",
-        Column("own memory", right=True, tip="Host memory taken less given back, by itself"),
+        Column("own memory", right=True, tip="Host memory allocated minus freed, without the operators it calls"),
     ),
     (
         "cpu_total_bytes",
-        Column("total memory", right=True, tip="Host memory taken less given back, in all"),
+        Column("total memory", right=True, tip="Host memory allocated minus freed, with the operators it calls"),
     ),
-    ("device_self_bytes", Column("own GPU memory", right=True, tip="GPU memory taken less given back, by itself")),
-    ("device_total_bytes", Column("total GPU memory", right=True, tip="GPU memory taken less given back, in all")),
+    (
+        "device_self_bytes",
+        Column("own GPU memory", right=True, tip="GPU memory allocated minus freed, without the operators it calls"),
+    ),
+    (
+        "device_total_bytes",
+        Column("total GPU memory", right=True, tip="GPU memory allocated minus freed, with the operators it calls"),
+    ),
     ("shapes", Column("usual shapes", wide=True)),
 )
 """Field of a row → its column."""
@@ -368,8 +377,8 @@ EMPTY_RECORDING = "No steps were profiled while this was recorded."
 
 PROFILE_TIP = "Profile steps of the current run (Shift+F5)"
 EXPORT_TIP = "Write the trace for Perfetto or chrome://tracing"
-FOLDER_TIP = "Show where the trace lies"
-GONE = "The trace is not there any more."
+FOLDER_TIP = "Show the folder of the trace"
+GONE = "The trace no longer exists."
 
 TIMELINE_HEIGHT = 118
 """Height in logical pixels: seven rows; scroll for the rest."""

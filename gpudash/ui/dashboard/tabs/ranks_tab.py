@@ -49,7 +49,7 @@ COLUMNS: tuple[tuple[str, Column, Cell], ...] = (
     ("host", Column("host"), lambda row: row.host or NOTHING),
     (
         "step",
-        Column("step", right=True, tip="The newest step that all ranks have done"),
+        Column("step", right=True, tip="The newest step that all ranks have completed"),
         lambda row: NOTHING if row.step is None else format_count(row.step),
     ),
     (

@@ -196,7 +196,7 @@ COLUMNS = (
     ("", ""),
     ("compute only", "A step without its copies"),
     ("with transfers", "A whole step, the headline's figure"),
-    ("spread", "From the least to the most over the repetitions; the middle half is thicker, the median marked"),
+    ("spread", "From minimum to maximum over the repetitions; the middle half is thicker, the median marked"),
     ("where the time goes", "Computing, copying between memories, and waiting"),
     ("", ""),
     ("peak memory", "Of the process on the CPU, of PyTorch's allocator on a GPU"),

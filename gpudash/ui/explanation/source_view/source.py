@@ -84,7 +84,7 @@ class SourcePanel(QFrame):
         self.files.setAccessibleName("File of the program")
         self.files.activated.connect(lambda _row: self.file_chosen.emit(self.files.currentData()))
         self.stack_button = QPushButton("Stack")
-        self.stack_button.setToolTip("Show the call stack of the row in front in place of the source")
+        self.stack_button.setToolTip("Show the call stack of the current row instead of the source")
         self.stack_button.clicked.connect(self.stack_wanted)
         self.note = PlainLabel(role="warn", wraps=True)
         self.view = SourceView(palette)
