@@ -229,4 +229,4 @@ def test_the_card_of_a_gpu_that_torch_tells_of_says_when_it_is_read(qtbot: QtBot
     assert card._total.text() == "read while a run uses it"
     store.apply(Sample(1.0, "gpu", "xpu:0", {"used_bytes": 4 * GIB, "total_bytes": 12 * GIB}))
     content = gpu_card(store, told, "xpu:0", 0.85)
-    assert (content.state, content.used) == ("", 4 * GIB) and "told by torch" in content.details
+    assert (content.state, content.used) == ("", 4 * GIB) and "reported by torch" in content.details
