@@ -54,7 +54,7 @@ def missing_packages(platform: str, load: Callable[[str], object] = ctypes.CDLL)
 
 
 def has_display() -> bool:
-    """Whether a window can be shown: a Qt platform is set, X11 and Wayland are not used, or there is a display."""
+    """Whether a window can be opened: a Qt platform that can is set, this is not Linux, or there is a display."""
     if os.environ.get("QT_QPA_PLATFORM"):
         return os.environ["QT_QPA_PLATFORM"] != "minimal"
     if not sys.platform.startswith("linux"):

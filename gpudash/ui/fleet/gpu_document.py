@@ -217,7 +217,7 @@ def past_plots(store: Store, device: str, name: str, warn_ratio: float, *, to_ca
     for plot in (*usual, *_other_sensors(device, drawn)):
         curves = tuple(curve for curve in plot.curves if plot.id == "memory" or store.series(*curve.key) is not None)
         if curves:
-            # Only the title of the memory plot names the device as PyTorch does.
+            # The usual title has torch's name of the device, which means nothing on another machine.
             if plot.id == "memory":
                 title = f"MEMORY {name}"
             else:

@@ -476,7 +476,7 @@ def _stage_row(stage: StageView, whole_s: float, device: str) -> Sequence[str]:
 
 
 def result_rows(run: RunView | None) -> list[Sequence[str]]:
-    """The parameters of a run, then its results; empty until it has ended."""
+    """What was run, then its results; empty until the run has ended."""
     if run is None or run.running:
         return []
     run_name = given_name(run.workload, run.device, run.spec)
