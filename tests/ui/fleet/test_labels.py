@@ -111,7 +111,7 @@ def test_the_head_tells_machines_gpus_and_how_full_the_fleet_is() -> None:
     assert summary([gpu("a", 0, full=0.25), gpu("a", 1, full=0.75)]) == (
         "1 machine · 2 GPUs · 80.0 of 160.0 GiB used (50 %)"
     )
-    assert summary([gpu("a", 0, full=None), gpu("b", 0, full=0.5)]).endswith(" · 1 does not tell")
+    assert summary([gpu("a", 0, full=None), gpu("b", 0, full=0.5)]).endswith(" · 1 does not report")
     assert summary([gpu("a", 0, full=None)]) == "1 machine · 1 GPU"
 
 
