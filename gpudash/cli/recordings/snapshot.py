@@ -57,7 +57,7 @@ def snapshot(
         A later snapshot to compare it with: what grew and what shrank, by call site, at the point where memory ran out
         or else at the peak.
     pid
-        Take the snapshot of this running program, entered like by gpudash watch --attach, and leave the program as it
+        Take the snapshot of this running program, entered as by gpudash watch --attach, and leave the program as it
         was.
     output
         File to write that snapshot to.
