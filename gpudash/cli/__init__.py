@@ -1,4 +1,4 @@
-"""The commands. Qt, torch and NVML are imported inside the command that needs them."""
+"""The commands. Qt, torch and NVML are imported only by the commands that need them."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ logger = logging.getLogger(__name__)
 def build_app(argv: Sequence[str]) -> App:
     """The command-line application that parses ``argv``.
 
-    The sub-commands of ``run`` and ``estimate``, one per workload, are left out where ``argv`` begins with another
-    command, ``--help`` or ``--version``: their flags are made from the specs, and loading those takes as long as all
-    else that a help page takes. Each of the two goes without those of the other.
+    The sub-commands of ``run`` and ``estimate``, one per workload, are omitted if ``argv`` starts with another
+    command, ``--help`` or ``--version``: their flags are made from the specs, and loading these would double the time
+    of a help page. ``run`` does not load the sub-commands of ``estimate`` either, nor ``estimate`` those of ``run``.
     """
     from cyclopts import App, Group
 
@@ -50,11 +50,11 @@ def build_app(argv: Sequence[str]) -> App:
         help=WHOLE.summary,
         help_epilogue=WHOLE.epilogue,
         console=help_console(),
-        suppress_keyboard_interrupt=False,  # it would end the command without a word, and without its JSON document
+        suppress_keyboard_interrupt=False,  # it would exit silently, without the JSON document
     )
     app.default(start)
     app.command(App(help=FLAGS["Commands"][VERBOSE]), name=VERBOSE)
-    # A command without a function is listed on the front page only: `run` and `estimate` are built below.
+    # A command without a function is only listed on the front page: `run` and `estimate` are built below.
     about = Group(ABOUT)
     for name, command in COMMANDS.items():
         if not command.function:
@@ -63,7 +63,7 @@ def build_app(argv: Sequence[str]) -> App:
             app.command(command.function, name=name, group=about)
         else:
             app.command(command.function, name=name, help_epilogue=command.epilogue)
-    # A word that is already a command here is not one of the two that need the specs.
+    # A word that is a command by now is neither `run` nor `estimate`, which alone need the specs.
     without_workloads = bool(argv) and argv[0] in app
     run_workload = App(name="run", help=COMMANDS["run"].summary, help_epilogue=COMMANDS["run"].epilogue)
     estimate_workload = App(
@@ -80,7 +80,7 @@ def build_app(argv: Sequence[str]) -> App:
         from gpudash.cli.estimate.commands import add_estimate_commands
         from gpudash.cli.estimate.program import estimate_program
 
-        # `--` does not reach a command's function: whether a program follows is known from the words alone.
+        # `--` never reaches a command's function, so decide here whether a program follows.
         add_estimate_commands(estimate_workload, estimate_program if "--" in argv else None)
     app.command(run_workload)
     app.command(estimate_workload)
@@ -113,9 +113,9 @@ def print_version() -> int:
 
 
 def print_completion(shell: Literal["bash", "zsh", "fish"] | None = None, /) -> int:
-    """Print what completes commands and flags in a shell: source <(gpudash completion bash)
+    """Print a script that completes commands and flags in a shell: source <(gpudash completion bash)
 
-    Write it where your shell looks for completions to have it always.
+    To have it permanently, write it to the folder where your shell looks for completions.
     """
     if shell is None:
         raise RequestError("Which shell? There is: bash, zsh, fish.", "Write: source <(gpudash completion bash)")
@@ -130,33 +130,34 @@ LIGHT: dict[tuple[str, ...], Callable[[], int]] = {
     ("--version",): print_version,
     ("version",): print_version,
 }
-"""Command lines that are answered without the parser of command lines, whose import takes longer than they do."""
+"""Command lines answered without the parser: importing it takes longer than answering them."""
 
 COMPLETE = "__complete"
-"""The parser's own command, by which a shell asks at Tab for what a flag may be."""
+"""The parser's own command, which shells call on Tab to complete a flag."""
 
 VERBOSE = "--verbose"
-"""The flag of every command: what the log has, and more, on standard error."""
+"""A flag of every command: write what goes to the log, and more, to standard error."""
 
 MORE_FILES = "Allow more with ulimit -n 1024."
 
 LEAST_FILES = 64
-"""Files that a command may have to hold open at once; a run in a process of its own takes about 30."""
+"""Minimum number of files a command must be able to open at once; a run in its own process takes about 30."""
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run one command line and return its exit code; every mistake in it is one sentence and exit 2."""
-    # What follows `--` may have a --verbose of its own, which stays the program's.
+    """Run one command line and return its exit code; every error in it gives one sentence and exit code 2."""
+    # After `--`, --verbose belongs to the program.
     given, argv = argv, _without_verbose(argv)
     if _is_logged(argv):
         _begin_log(argv, verbose=len(argv) < len(given))
-    # Before anything is loaded: an import that finds no free descriptor would end in a traceback.
+    # Before any import: one that gets no file descriptor would end in a traceback.
     allowed = _open_files()
     if allowed < LEAST_FILES:
         text = f"Only {allowed} files may be open at once, and gpudash needs {LEAST_FILES}."
         return print_failure(TooManyFilesError(text, MORE_FILES), _wants_json(argv))
     try:
-        # A bare `gpudash` opens the window at once where there is a display; without one it tells how to begin.
+        # With a display, a bare `gpudash` opens the window at once; without one, its default command says how to
+        # begin.
         if argv or not has_display():
             code = _run_command(argv)
         else:
@@ -173,7 +174,7 @@ def _without_verbose(argv: Sequence[str]) -> list[str]:
 
 
 def _is_logged(argv: Sequence[str]) -> bool:
-    """Whether a command line does something: it is none that a help page or a completion answers."""
+    """Whether to log a command line: not if it only prints help or a completion."""
     if argv and (tuple(argv) in LIGHT or argv[0] in (COMPLETE, "completion", "help")):
         return False
     return not {"--help", "-h"} & set(_own_arguments(argv))
@@ -186,7 +187,7 @@ def _begin_log(argv: Sequence[str], *, verbose: bool) -> None:
     start_log(str(log_file()), verbose=verbose)
     ours = _own_arguments(argv)
     command = [word for word in ours[:1] if word in COMMANDS]
-    flags = [word.partition("=")[0] for word in ours if word.startswith("--")]  # what they are given may be private
+    flags = [word.partition("=")[0] for word in ours if word.startswith("--")]  # their values may be private
     shown = " ".join(["gpudash", *command, *flags])
     system = os.uname()
     logger.info(
@@ -196,14 +197,14 @@ def _begin_log(argv: Sequence[str], *, verbose: bool) -> None:
 
 
 def interrupted(argv: Sequence[str]) -> int:
-    """Report that the user ended a command line before it could say so itself; leaves with its exit code."""
+    """Report that the user interrupted a command line too early for the command to do so; return the exit code."""
     error = RequestInterruptedError("Interrupted.")
-    error.joined = False  # nothing is known of the threads
+    error.joined = False  # the state of the threads is unknown
     return print_failure(error, _wants_json(argv))
 
 
 def _open_files() -> int:
-    """How many files may be open at once, once the limit that we may raise ourselves has been."""
+    """The number of files that may be open at once, after raising our soft limit as far as needed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY:
         wanted = LEAST_FILES
@@ -218,7 +219,7 @@ def _open_files() -> int:
 
 
 def _open_window() -> int:
-    """The window alone: neither the parser of command lines nor what the other commands need is loaded for it."""
+    """Open the window without loading the parser or anything that only other commands need."""
     from gpudash.cli.qt import open_window
 
     try:
@@ -230,15 +231,13 @@ def _open_window() -> int:
 def _run_command(argv: Sequence[str]) -> int:
     as_json = _wants_json(argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # names of files may hold bytes that are no text, and terminals know fewer characters than there are
+        # File names may contain undecodable bytes, and a terminal's encoding may lack characters.
         sys.stdout.reconfigure(errors="backslashreplace")
-    # Thousands of objects come to be while modules load and none of them goes: each pass of the collector would be in
-    # vain.
-    with without_collection():  # in what is imported there would be none
+    # Loading modules creates thousands of objects and frees none, so every garbage collection would be wasted.
+    with without_collection():
         app = None
         if tuple(argv) not in LIGHT:
-            # At Tab the line to be completed follows the parser's own command, and decides which workloads have to be
-            # there.
+            # On Tab, the line to complete follows the parser's own command; it determines which workloads to load.
             app = build_app(argv[1:] if argv[:1] == [COMPLETE] else argv)
     if argv[:1] in (["run"], ["estimate"]):
         _print_broken_entry_points()
@@ -247,12 +246,11 @@ def _run_command(argv: Sequence[str]) -> int:
             result = LIGHT[tuple(argv)]()
         else:
             result = _call(app, argv)
-        # Flushed here, where a broken pipe or a full disk can still be answered: the interpreter's own flush cannot
-        # be.
+        # Flush here, where a broken pipe or a full disk can still be handled; at interpreter exit it is too late.
         sys.stdout.flush()
     except RequestError as error:
         return print_failure(error, as_json)
-    # The two types are evaluated only once there is an exception, which is why the imports behind them cost nothing.
+    # Both types are evaluated only when an exception occurs, so their imports cost nothing otherwise.
     except (_parser_error(), _validation_error()) as error:
         return print_failure(RequestError(_sentence(error), _remedy(app, argv)), as_json)
     except BrokenPipeError:
@@ -266,11 +264,11 @@ def _run_command(argv: Sequence[str]) -> int:
 
 
 def _os_failure(error: OSError, as_json: bool) -> int:
-    """Say what the system refused; the exit code.
+    """Report an error of the operating system; return the exit code.
 
     Raises:
-        OSError: the error, where it names a file: a fault of the code that opened it, whose traceback is worth more
-            than a sentence.
+        OSError: the error itself, if it names a file: the code that opened the file should have handled it, and the
+            traceback shows where it is.
     """
     if error.errno in (errno.EMFILE, errno.ENFILE):
         refusal = TooManyFilesError(
@@ -280,13 +278,13 @@ def _os_failure(error: OSError, as_json: bool) -> int:
         return print_failure(refusal, as_json)
     if error.filename is not None:
         raise error
-    discard_stdout()  # such as a file on a full disk
+    discard_stdout()  # it may be a file on a full disk
     print_notice(f"What was to be printed cannot be written: {error.strerror}.")
     return Exit.FAILED
 
 
 def _print_broken_entry_points() -> None:
-    """Say at once which workloads of other packages are missing, and why."""
+    """Report which workloads of other packages cannot be used, and why."""
     from gpudash.specs import broken_entry_points
 
     for text in broken_entry_points():
@@ -294,13 +292,13 @@ def _print_broken_entry_points() -> None:
 
 
 def _call(app: App, argv: Sequence[str]) -> Any:
-    """What the command of a command line returns."""
+    """Call the command of a command line, and return its result."""
     _require_command(app, argv)
     ours = _own_arguments(argv)
     if ours[:1] == ["estimate"] and {"--help", "-h"} & {*ours}:
         from gpudash.cli.estimate.serving import is_serving, print_serving_help
 
-        # Its flags are parsed by an application of their own, which the parser of the others does not know.
+        # The flags of a server belong to a separate application that the main parser does not know.
         if is_serving(ours):
             return print_serving_help()
     return app(list(argv), exit_on_error=False, print_error=False, help_on_error=False, result_action="return_value")
@@ -317,12 +315,12 @@ def _wants_json(argv: Sequence[str]) -> bool:
 
 
 def _own_arguments(argv: Sequence[str]) -> list[str]:
-    """The words of a command line that are gpudash's: what follows ``--`` is another program's."""
+    """The arguments of gpudash itself: those after ``--`` belong to another program."""
     return list(itertools.takewhile(lambda word: word != "--", argv))
 
 
 def _require_command(app: App, argv: Sequence[str]) -> None:
-    # Before the parser sees it: it would call the default command with the word as an argument.
+    # Before the parser sees it: it would pass the word to the default command as an argument.
     if argv and not argv[0].startswith("-") and argv[0] not in app and argv[0] != COMPLETE:
         from gpudash.specs.invalid import did_you_mean
 
@@ -331,26 +329,26 @@ def _require_command(app: App, argv: Sequence[str]) -> None:
 
 
 def _parser_error() -> type[Exception]:
-    """The parser's, imported once there is an error to compare: what is answered without the parser loads none."""
+    """The parser's exception type, imported only when an error occurs: light commands do not load the parser."""
     from cyclopts import CycloptsError
 
     return CycloptsError
 
 
 def _validation_error() -> type[ValueError]:
-    """pydantic's, imported once there is an error to compare: a command that makes no spec loads no pydantic."""
+    """pydantic's exception type, imported only when an error occurs: commands without a spec do not load pydantic."""
     from pydantic import ValidationError
 
     return ValidationError
 
 
 def _sentence(error: BaseException) -> str:
-    """What was wrong, in words; pydantic's own report takes many lines."""
+    """The error in one sentence; pydantic's own report takes many lines."""
     from pydantic import ValidationError
 
     from gpudash.specs import invalid_fields
 
-    # The parser wraps a spec's error in its own.
+    # The parser wraps errors of a spec in its own.
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ValidationError):
         cause = cause.__cause__ or cause.__context__

@@ -1,4 +1,4 @@
-"""``gpudash bisect GOOD BAD -- COMMAND``: the commit that raised the peak, and the lines that did."""
+"""``gpudash bisect GOOD BAD -- COMMAND``: the commit that raised the peak, and the lines responsible."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 FORM = "Write for example: gpudash bisect v1.0 HEAD --callable bench.py:build --simulate 24GiB"
 
 DEFAULT_CARD = "80GiB"
-"""A card that most programs fit: what is compared are peaks, and not whether there is room."""
+"""A card that most programs fit: peaks are compared, not whether they fit."""
 
 MOST_SUSPECTS = 10
-"""Commits that are named where it cannot be told which one it was."""
+"""Maximum number of commits listed if the search cannot decide between them."""
 
 FOLLOWED_STEPS = 3
 
 ROWS_AROUND = 6
-"""Rows of a hunk that are shown on either side of a line that grew: some hunks have hundreds."""
+"""Rows of a hunk shown on either side of a line that grew; some hunks have hundreds."""
 
 LEFT_OUT = " …"
 
 LONGEST_TEXT = 100
-"""Characters that are shown of a line of code."""
+"""Maximum number of characters shown of a line of code."""
 
 
 def bisect(
@@ -62,10 +62,10 @@ def bisect(
     """Find the commit that raised the peak of GPU memory, and the line that did: gpudash bisect [OPTIONS] GOOD BAD --
     python train.py
 
-    At each commit the program is predicted as by gpudash estimate, without a GPU. Of pytest, whose tests measure their
-    memory (gpu_memory), their own peaks are taken, with numbers on a simulated GPU. Commits are checked out in a
-    private folder; your tree stays as it is, and what it has beyond its commits is left out. Commits that cannot be
-    run are skipped. What was found out of a commit is kept for the next time.
+    At each commit, the program is predicted as by gpudash estimate, without a GPU. For pytest with tests that measure
+    memory (gpu_memory), the peaks of the tests are used, with real computation on a simulated GPU. Commits are checked
+    out in a private folder; your working tree stays as it is, and its uncommitted changes are ignored. Commits that
+    cannot be run are skipped. Results are kept, so that the next search is faster.
 
     Parameters
     ----------
@@ -74,22 +74,23 @@ def bisect(
     bad
         A commit with the higher peak.
     callable
-        Your own function in place of a command: package.module:function or folder/file.py:function. A file that BAD has
-        is that of each commit; any other is the same at every commit, and imports what the commit has.
+        Your own function in place of a command: package.module:function or folder/file.py:function. A file that is
+        part of BAD is taken from each commit; any other file is the same at every commit, and imports what the commit
+        has.
     simulate
-        The GPU: memory (24GiB), or a name (h100; gpudash devices --known lists them). 80GiB when left out.
+        The GPU: its memory (24GiB), or a name (h100; gpudash devices --known lists them). Default: 80GiB.
     raised_by
-        From which rise on a commit counts: a share of GOOD's peak (5%) or a size (500MiB). Left out: half of the rise
-        from GOOD to BAD.
+        How large a rise counts: a share of GOOD's peak (5%) or a size (500MiB). Default: half of the rise from GOOD to
+        BAD.
     lowered
         Find the commit that lowered the peak instead.
     steps
-        Steps that are followed.
+        Number of steps to follow.
     time_limit
-        Seconds of processor time after which a commit is given up, and skipped; by the clock, after three times as
-        many. Tests have no limit.
+        Seconds of processor time after which a commit is given up and skipped, or three times as much wall-clock time.
+        Tests have no limit.
     python
-        The Python that follows a callable, such as .venv/bin/python.
+        The Python that runs a callable, such as .venv/bin/python.
     json
         Print one JSON document.
     """
@@ -160,7 +161,7 @@ def _subject(
     try:
         folder = Path.cwd()
     except OSError:
-        raise RequestError("The folder that this runs in is gone.", "Go into another one.") from None
+        raise RequestError("The current folder no longer exists.", "Change to another one.") from None
     return SearchedProgram(
         command=tuple(command),
         callable=callable or "",
@@ -178,7 +179,7 @@ def _threshold(text: str | None) -> "Threshold":
 
     if text is None:
         return Threshold()
-    # A number without a unit is a share up to 1, as in --tolerance, and bytes above.
+    # As in --tolerance, a number without a unit up to 1 is a share; a larger one is bytes.
     with suppress(ValueError):
         share = parse_share(text)
         if share > 0:
@@ -197,7 +198,7 @@ def _print(found: "BisectResult", name: str, *, lowered: bool) -> None:
         verb = "lowered" if lowered else "raised"
         console.print(
             f"One of {len(found.suspects)} commits {verb} the peak of {subject} {_change(found)}; "
-            "it cannot be told which, for the others cannot be run:",
+            "it is not known which, because the others cannot be run:",
             soft_wrap=True,
         )
         for commit in found.suspects[:MOST_SUSPECTS]:
@@ -226,7 +227,7 @@ def _change(found: "BisectResult") -> str:
     share = ""
     if before:
         share = f", {found.difference / before * 100:+.1f} %"
-    more = " and more, for the card was full" if found.after.ran_out else ""
+    more = " or more, because the card was full" if found.after.ran_out else ""
     return f"from {format_bytes(before)} to {format_bytes(after)} ({format_change(found.difference)}{share}){more}"
 
 
@@ -245,7 +246,7 @@ def _print_lines(found: "BisectResult") -> None:
     touched = [line.hunk for line in found.lines if line.hunk is not None]
     hunks = list(dict.fromkeys(touched)) or list(found.hunks)
     if not hunks:
-        console.print("The commit touches none of these lines: what they are given has changed.")
+        console.print("The commit touches none of these lines: their inputs have changed.")
     elif not touched:
         console.print("The commit touches none of these lines; among what it changes is:")
     for hunk in hunks:
@@ -257,11 +258,11 @@ def _print_lines(found: "BisectResult") -> None:
 
 
 def excerpt(hunk: "Hunk", lines: Sequence[int]) -> list[str]:
-    """The rows of a hunk around some of its lines; the beginning where none are given.
+    """The rows of a hunk around some of its lines, or its beginning if none are given.
 
     Args:
-        hunk: a piece of a difference.
-        lines: of the later commit, counted from 1.
+        hunk: hunk of a diff.
+        lines: line numbers in the newer commit, from 1.
     """
     head, *rows = hunk.text.splitlines()
     number = hunk.new_start

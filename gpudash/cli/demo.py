@@ -1,4 +1,4 @@
-"""``gpudash demo``: the demo in the window or, without a display, in the terminal; how the terminal tells scenes."""
+"""``gpudash demo``: the demo in the window or, without a display, in the terminal; and printing scenes there."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from gpudash.session.demo.show import Show
 
 TICK_S = 0.1
-"""How often it is looked whether a scene can go on."""
+"""Seconds between checks whether a scene can go on."""
 
 Ask = Callable[["SceneQuestion", Interruption, Callable[[], None]], float | None]
-"""Asks for a guess; meanwhile it calls the function that lets the scene go on. ``None``: there is no guess."""
+"""Asks for a guess, and meanwhile calls the function that advances the scene. ``None``: no guess."""
 
 
 def demo(
@@ -36,20 +36,20 @@ def demo(
     auto: bool = False,
     simulated: SimulateOptions | None = None,
 ) -> int:
-    """Show what tensors do to memory, scene by scene, on the whole screen.
+    """Show what tensors do to memory, scene by scene, in full screen.
 
-    Scenes: 1 move a tensor; 2 what can go wrong; 3 copy once, or every step; 4 train on the CPU, then on the GPU; 5 run
-    out of memory, and fix it; 6 three precisions; 7 the ladder of remedies; 8 my three lines, which are yours to
-    change. Lines of code run on a simulated card; without a GPU so do the trainings, and of its speed nothing is said.
-    Without a display the scenes are told in the terminal. Exit code: 0 when every scene came to its end, 1 when a run
-    of one did not, 130 when it was interrupted.
+    Scenes: 1 move a tensor; 2 what can go wrong; 3 copy once, or every step; 4 train on the CPU, then on the GPU; 5
+    run out of memory, and fix it; 6 three precisions; 7 the ladder of remedies; 8 my three lines, which are yours to
+    change. Lines of code run on a simulated card. Without a GPU the trainings do too, and nothing is said about speed.
+    Without a display, the scenes are printed in the terminal. Exit code: 0 if every scene finished, 1 if a run in a
+    scene did not, 130 if interrupted.
 
     Parameters
     ----------
     scene
-        Play this scene alone; left out, all of them.
+        Play only this scene; default: all.
     auto
-        Go on without being requested, and close at the end.
+        Advance without waiting for you, and close at the end.
     """
     from gpudash.session.demo.demo_scenes import SCENES
 
@@ -57,7 +57,7 @@ def demo(
         raise RequestError(f"There is no scene {scene}.", f"There are scenes 1 to {len(SCENES)}.")
     simulated = simulated or SimulateOptions()
     simulation = simulated.simulation()
-    # by itself it comes to its end also where nobody sees it
+    # With --auto it finishes even if nobody can see it.
     if not (is_seen() or (auto and has_display())):
         print_notice(f"{why_unseen()}, so the demo runs in the terminal.")
         return _in_terminal(scene, simulated)
@@ -81,13 +81,13 @@ def _in_terminal(scene: int | None, simulated: SimulateOptions) -> int:
 
 
 def print_scenes(session: Session, show: Show, *, first: int = 1, ask: Ask | None = None) -> int:
-    """Play scenes to their ends and print the code of each step and what is said of it.
+    """Play all scenes and print the code and the explanation of each step.
 
     Args:
-        session: not yet started; it is closed at the end.
-        show: of scenes that follow only when they are asked to.
+        session: not yet started; closed at the end.
+        show: show whose scenes wait to be advanced.
         first: number of the first scene.
-        ask: asks for a guess; without one what is asked is answered at once.
+        ask: asks for a guess; without it, questions are answered at once.
 
     Returns:
         The exit code.
@@ -152,7 +152,7 @@ class _Steps:
         self._code = self._sentence = ""
 
     def print(self, pictures: Sequence[StagePicture], *, complete: bool) -> None:
-        """Print what is new; of a scene that is not complete the last step is what is on, and may change."""
+        """Print new steps. In an incomplete scene, the last step is the current one and may still change."""
         known = len(pictures) if complete else len(pictures) - 1
         for picture in pictures[self._printed : known]:
             self._step(picture)
@@ -177,5 +177,5 @@ class _Steps:
 
 
 def _indented(text: str, columns: int) -> Padding:
-    """``text`` as it stands, every line of it moved in."""
+    """``text`` with every line indented."""
     return Padding(Text(text), (0, 0, 0, columns))

@@ -1,4 +1,4 @@
-"""``gpudash devices``: what there is, and why something is missing."""
+"""``gpudash devices``: the devices of this machine, and why any are missing."""
 
 import os
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ def devices(
     json
         Print one JSON document.
     known
-        List the GPUs that --simulate and snapshot --capacity take by name, instead of those that are there.
+        List the GPUs that --simulate and snapshot --capacity accept by name, instead of the devices of this machine.
     simulated
         GPUs to simulate.
     """
@@ -84,7 +84,7 @@ def devices(
 
 
 def _unnamed(device: Mapping[str, Any]) -> str:
-    """What the window calls a GPU that torch has no name for."""
+    """The name the window shows for a GPU that torch does not list."""
     return f"GPU {device['number']}"
 
 
@@ -103,7 +103,7 @@ def _list_known(*, as_json: bool) -> int:
 
 
 def inventory(simulation: Simulation) -> dict[str, Any]:
-    """Every device with its newest readings and states, torch's view, and one line on what is missing."""
+    """Every device with its newest readings and states, torch's view, and a sentence on what is missing."""
     from gpudash.session.live.simulated_gpus import allocator_settings
     from gpudash.sources.discovery import survey
     from gpudash.workloads.running.installed import quick_torch_report, torch_text
@@ -182,7 +182,7 @@ def _without_readings(device: Device) -> dict[str, Any]:
 
 
 def _simulated(simulation: Simulation, *, offer: bool, problem: str | None) -> list[dict[str, Any]]:
-    """The GPUs that are simulated, as a session would read them before anything runs there."""
+    """The simulated GPUs, as a session reports them before anything runs."""
     from gpudash.session.live.simulated_gpus import SimulatedGpus
     from gpudash.sources.simulated_gpus import CardReader
     from gpudash.telemetry.records import Sample

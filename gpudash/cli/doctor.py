@@ -1,4 +1,4 @@
-"""``gpudash doctor``: what works, what does not, and the fix."""
+"""``gpudash doctor``: what works, what does not, and how to fix it."""
 
 import importlib.metadata
 import os
@@ -21,7 +21,7 @@ from gpudash.units import GIB, format_bytes
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing looked at. "note" is for what limits nothing gpudash does here."""
+    """The result of one check. "note" is for findings that do not limit gpudash here."""
 
     name: str
     state: Literal["ok", "note", "problem"]
@@ -36,15 +36,15 @@ def doctor(
     report: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
-    """Look at driver, NVML, torch, Qt and permissions; say what does not work and how to fix it.
+    """Check driver, NVML, torch, Qt and permissions; report what does not work and how to fix it.
 
     Parameters
     ----------
     file
-        File that --report writes; left out: a new one in this folder.
+        File that --report writes; default: a new one in this folder.
     report
-        Write what a bug report needs into a text file: the findings, versions, settings and the newest part of the log,
-        with names of users, hosts and files replaced. Nothing is sent.
+        Write a text file with what a bug report needs: the findings, versions, settings and the newest part of the
+        log, with names of users, hosts and files replaced. Nothing is sent.
     json
         Print one JSON document.
     """
@@ -78,14 +78,14 @@ def doctor(
     return Exit.FINISHED
 
 
-TO_READ = "Read it, and take out what is nobody's business, before you send it with your bug report."
+TO_READ = "Read it, and remove anything private, before you attach it to your bug report."
 
 
 def _write_report(file: Path | None, checks: Sequence[Check]) -> Path:
-    """Write the report into a new file.
+    """Write the report to a new file.
 
     Raises:
-        RequestError: when it cannot be written, or a file is there.
+        RequestError: if it cannot be written, or the file exists.
     """
     from gpudash.session.live.bug_report import bug_report
 
@@ -104,7 +104,7 @@ def _write_report(file: Path | None, checks: Sequence[Check]) -> Path:
 
 
 def examine() -> Iterator[Check]:
-    """Every check, in the order in which the parts depend on each other."""
+    """Run every check, in order of dependency."""
     yield Check("Python", "ok", f"{platform.python_version()} on {platform.platform()}")
     from gpudash.workloads.running.installed import quick_torch_report
 
@@ -125,13 +125,13 @@ def _torch(report: dict[str, Any]) -> Iterator[Check]:
     if report["version"] is None:
         yield Check("torch", "problem", str(report["problem"]), "Run: pip install torch")
         return
-    imported = "not imported, for it can see no GPU here"
+    imported = "not imported, because it cannot see a GPU here"
     if report["seconds"]:
         imported = f"imported in {report['seconds']:.1f} s"
     yield Check("torch", "ok", f"{torch_text(report)}, {imported}")
     remark = unmeasured_torch(str(report["version"]))
     if remark:
-        yield Check("predictions", "note", remark, "Hold a prediction against a run before you rely on it.")
+        yield Check("predictions", "note", remark, "Compare a prediction with a run before you rely on it.")
     problem = report["simulator_problem"]
     if problem is None:
         yield Check("simulated GPU", "ok", "this torch takes one; --device sim:0 runs on it")
@@ -165,7 +165,7 @@ def _nvml(report: dict[str, Any]) -> Iterator[Check]:
         yield Check(
             f"GPU {answer.gpu.number}, {answer.gpu.product}",
             "note" if missing else "ok",
-            ", ".join(missing) or "every reading is there",
+            ", ".join(missing) or "every reading is available",
         )
 
 
@@ -228,7 +228,7 @@ def _display() -> Iterator[Check]:
         return
     platform = platform_name()
     if platform not in ("xcb", "wayland"):
-        yield Check("display", "note", f"QT_QPA_PLATFORM is {platform}, so that no window is seen on a screen")
+        yield Check("display", "note", f"QT_QPA_PLATFORM is {platform}, so no window appears on a screen")
         return
     named = os.environ.get("DISPLAY" if platform == "xcb" else "WAYLAND_DISPLAY") or "wayland-0"
     yield Check("display", "ok", f"{named} answers ({platform})")

@@ -1,4 +1,4 @@
-"""``gpudash lesson``: a lesson on the stage or, without a display, in the terminal; and the sheet of guesses."""
+"""``gpudash lesson``: a lesson on the stage or, without a display, in the terminal; and the notebook of guesses."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from gpudash.session.lessons.sheet import Sheet
 
 POLL_S = 0.1
-"""How often it is looked whether a guess has been typed."""
+"""Seconds between checks whether a guess has been typed."""
 
 MOST_TYPED = 4096
-"""Bytes of a typed guess that are read; more than a terminal's line has."""
+"""Maximum number of bytes read of a typed guess; more than a line of a terminal."""
 
 
 def lesson(
@@ -37,23 +37,22 @@ def lesson(
     force: Annotated[bool, Parameter(negative="")] = False,
     simulated: SimulateOptions | None = None,
 ) -> int:
-    """Learn what takes GPU memory: guess first, then see it, on the whole screen.
+    """Learn what takes GPU memory: guess first, then see it, in full screen.
 
-    Lessons: move, devices, precision, training, remedies, worth; without a name they are listed. Each is a few scenes
-    and ends with lines of your own. No GPU is needed: lines run on a simulated card, and figures say so. Without a
-    display a lesson is told in the terminal, where guesses are typed; where nobody can type, it answers by itself.
-    Guesses are kept, for you alone. Exit code: 0 when every scene came to its end, 1 when a run of one did not, 130
-    when it was interrupted.
+    Lessons: move, devices, precision, training, remedies, worth; without a name they are listed. Each has a few scenes
+    and ends with lines of your own. No GPU is needed: the lines run on a simulated card, and figures say so. Without a
+    display, a lesson runs in the terminal, where you type guesses; without a keyboard, it answers by itself. Guesses
+    are kept, readable by you alone. Exit code: 0 if every scene finished, 1 if a run in a scene did not, 130 if
+    interrupted.
 
     Parameters
     ----------
     name
         The lesson.
-    export
-        Write the guesses beside what came, with cells that run the same, as this notebook (sheet.ipynb), and play
-        nothing; of the lesson that is named, else of all.
+    Instead of playing, write a notebook (sheet.ipynb) with the guesses beside the results, and cells that run the same
+        code; for the named lesson, else for all.
     force
-        Replace a notebook that is there.
+        Replace the notebook if it exists.
     """
     from gpudash.session.lessons.lessons import find_lesson, lessons
     from gpudash.session.lessons.sheet import Sheet
@@ -134,12 +133,12 @@ def _in_terminal(chosen: Lesson, sheet: Sheet, simulated: SimulateOptions) -> in
 
 
 def typed_guess(question: SceneQuestion, interruption: Interruption, go_on: Callable[[], None]) -> float | None:
-    """Ask until a guess is one; ``None`` for an empty line, at the end of the input, and when interrupted."""
+    """Ask until the answer is a valid guess; ``None`` for an empty line, at the end of input, and when interrupted."""
     for number, choice in enumerate(question.choices, 1):
         stdout().print(f"   {number}  {choice}")
     unit = f" ({question.unit})" if question.unit else ""
     while True:
-        sys.stdout.write(f"   Your guess{unit}, or Enter to be shown: ")
+        sys.stdout.write(f"   Your guess{unit}, or Enter to see the answer: ")
         sys.stdout.flush()
         line = _typed_line(interruption, go_on)
         if not line.strip():
@@ -153,8 +152,8 @@ def typed_guess(question: SceneQuestion, interruption: Interruption, go_on: Call
 
 
 def _typed_line(interruption: Interruption, go_on: Callable[[], None]) -> str:
-    """What was typed, with its end of line; "" at the end of the input, or when interrupted."""
-    # Not input(): a first Ctrl+C only asks to stop, and input() would go on waiting.
+    """A typed line, including its newline; "" at the end of input, or when interrupted."""
+    # Not input(): the first Ctrl+C is only a request to stop, and input() would keep waiting.
     while not interruption.requested:
         go_on()
         ready, _, _ = select.select([sys.stdin], [], [], POLL_S)

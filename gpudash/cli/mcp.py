@@ -1,4 +1,4 @@
-"""``gpudash mcp``: what the other commands answer, for coding agents, over standard input and output."""
+"""``gpudash mcp``: the answers of the other commands for coding agents, over standard input and output."""
 
 import importlib
 import importlib.util
@@ -12,10 +12,10 @@ from gpudash.cli.terminal.output import Exit, RequestError
 from gpudash.units import parse_size
 
 LIMIT_S = 600.0
-"""Of a call, unless told otherwise."""
+"""Default time limit of a call, in seconds."""
 
 MEMORY_SHARE = 0.8
-"""Of this computer's memory, that a call may hold, unless told otherwise."""
+"""Default memory limit of a call, as a share of this computer's memory."""
 
 INSTALL = "Install it with: pip install 'gpudash[mcp]'"
 
@@ -27,21 +27,21 @@ def mcp(
     time_limit: Annotated[float, Parameter(validator=Number(gt=0))] = LIMIT_S,
     memory_limit: str | None = None,
 ) -> int:
-    """Answer a coding agent over standard input and output, by the Model Context Protocol.
+    """Serve a coding agent over standard input and output, by the Model Context Protocol.
 
-    It is started by the agent's client, as the guide's page on coding agents shows. It listens on nothing else, and
-    writes none of your files. Before a program of yours is run, your client asks you.
+    The agent's client starts it, as the guide's page on coding agents shows. It listens on nothing else, and writes
+    none of your files. Before a program of yours is run, your client asks you.
 
     Parameters
     ----------
-    root
+    Folder whose files the agent may name; default: this one.
         Folder that the agent may name files of; left out: this one.
     read_only
-        Without the tools that run your code.
+        Do not offer the tools that run your code.
     time_limit
-        Seconds after which a call is ended.
+        Seconds after which a call is stopped.
     memory_limit
-        Memory of this computer that a call may hold with all that it starts, such as 16GiB; left out: 80 % of it.
+        Memory of this computer that a call and everything it starts may use, such as 16GiB; default: 80 % of it.
     """
     _require_sdk()
     from gpudash.session.api.mcp_server.command import CallLimits
@@ -56,7 +56,7 @@ def mcp(
 
 
 def _most_bytes(size: str | None) -> int:
-    """Raises: RequestError: one sentence, when it is no size."""
+    """Parse a size. Raises: RequestError: one sentence, if it is not a size."""
     if size is None:
         import psutil
 
@@ -71,7 +71,7 @@ def _most_bytes(size: str | None) -> int:
 
 
 def _require_sdk() -> None:
-    """Raise `RequestError` where the protocol's package is not there, or is older than ours needs."""
+    """Raise `RequestError` if the protocol's package is missing or too old."""
     if importlib.util.find_spec("mcp") is None:
         raise RequestError("gpudash mcp needs the package mcp, which is not installed.", INSTALL)
     try:

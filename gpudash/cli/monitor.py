@@ -1,4 +1,4 @@
-"""``gpudash monitor``: watch only, this machine or another over ssh."""
+"""``gpudash monitor``: watch this machine, or others over ssh, without running anything."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,14 +30,14 @@ def monitor(
     Parameters
     ----------
     machines
-        Others: ssh://[user@]host[:port], one or more. They are read over ssh with nothing installed there, and recorded
-        where --record asks for it: one machine in that file, several in that folder, each in a file of its own.
+        Other machines: ssh://[user@]host[:port], one or more. They are read over ssh with nothing installed there, and
+        recorded only with --record: a single machine to that file, several to that folder, each to its own file.
     seconds
-        How long; left out: until Ctrl+C.
+        How long to watch; default: until Ctrl+C.
     rate
-        Memory readings a second, 1 to 50.
+        Memory readings per second, 1 to 50.
     recorded
-        Whether and where the readings are recorded.
+        Whether and where to record the readings.
     json
         Print a summary as one JSON document at the end.
     json_lines
@@ -45,9 +45,9 @@ def monitor(
     simulated
         GPUs to simulate.
     serving
-        Whether and where the readings are served for Prometheus.
+        Whether and where to serve the readings for Prometheus.
     """
-    with without_collection():  # importing makes no garbage, and looking for it takes a tenth of the time
+    with without_collection():  # imports create no garbage; collecting takes a tenth of the time
         from gpudash.cli.terminal.monitoring import JsonLines, LiveTable, finish, watch
 
     if machines:
@@ -83,7 +83,7 @@ def monitor(
                     seconds=seconds,
                     ended=lambda: interruption.requested or (lines is not None and lines.reader_left),
                 )
-            finally:  # also where nothing can be printed
+            finally:  # also if nothing can be printed
                 summary = session.summary()
                 joined = session.close()
     for text in session.undelivered:
@@ -104,7 +104,7 @@ def _started(
     """A session that only watches.
 
     Raises:
-        RequestError: when the recording cannot be written, or no such GPU can be simulated.
+        RequestError: if the recording cannot be written, or the GPU cannot be simulated.
     """
     simulation = None
     if simulated is not None:

@@ -1,7 +1,7 @@
-"""Whether Qt can start here (its Python package, its system libraries, the display), and opening the window.
+"""Checking whether Qt can start here (its Python package, its system libraries, the display), and opening the window.
 
-That is checked before Qt is imported, because Qt ends the process when a platform library is missing. The window opens
-with as little before its first paint as can be.
+The check comes before the import of Qt, because Qt ends the process if a platform library is missing. As little as
+possible is loaded before the window's first paint.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpudash.devices.names import Simulation
 
 UNSEEN = ("offscreen", "minimal", "minimalegl")
-"""Platforms of Qt that draw for nobody, for tests and pictures."""
+"""Qt platforms that show nothing, for tests and pictures."""
 
 OFFSCREEN_LIBRARIES = {
     "libGL.so.1": "libgl1",
@@ -41,12 +41,12 @@ XCB_LIBRARIES = {
     "libxcb-xkb.so.1": "libxcb-xkb1",
     "libxkbcommon-x11.so.0": "libxkbcommon-x11-0",
 }
-"""Shared libraries that PySide6-Essentials does not bring → Debian packages that do, found by installing one missing
+"""Shared libraries that PySide6-Essentials does not include → Debian packages that do. Found by installing one missing
 library at a time into a bare Debian 12."""
 
 
 def missing_packages(platform: str, load: Callable[[str], object] = ctypes.CDLL) -> list[str]:
-    """Debian packages whose libraries Qt's ``platform`` plugin ("offscreen", "xcb", "wayland") lacks here."""
+    """Debian packages whose libraries Qt's ``platform`` plugin ("offscreen", "xcb", "wayland") is missing here."""
     if not sys.platform.startswith("linux"):
         return []
     wanted = {**OFFSCREEN_LIBRARIES, **(XCB_LIBRARIES if platform == "xcb" else {})}
@@ -54,7 +54,7 @@ def missing_packages(platform: str, load: Callable[[str], object] = ctypes.CDLL)
 
 
 def has_display() -> bool:
-    """Whether a window can be shown: a Qt platform is named, or the system is no X11/Wayland one, or has a display."""
+    """Whether a window can be opened: a Qt platform that can is set, this is not Linux, or there is a display."""
     if os.environ.get("QT_QPA_PLATFORM"):
         return os.environ["QT_QPA_PLATFORM"] != "minimal"
     if not sys.platform.startswith("linux"):
@@ -63,19 +63,19 @@ def has_display() -> bool:
 
 
 def is_seen() -> bool:
-    """Whether somebody can see a window and press a key in it: there is a display, and Qt draws on it."""
+    """Whether a user can see a window and type into it: there is a display, and Qt draws on it."""
     return has_display() and platform_name() not in UNSEEN
 
 
 def why_unseen() -> str:
-    """Why `is_seen` says no, as the beginning of a sentence."""
+    """Why `is_seen` is false, as the beginning of a sentence."""
     if has_display():
         return f"QT_QPA_PLATFORM is {platform_name()}, which nobody sees"
     return "There is no display"
 
 
 def platform_name() -> str:
-    """The Qt platform a window would use here."""
+    """The Qt platform that a window would use here."""
     named = os.environ.get("QT_QPA_PLATFORM", "").split(":")[0].split(";")[0]
     if named:
         return named
@@ -85,10 +85,10 @@ def platform_name() -> str:
 
 
 def require_qt(load: Callable[[str], object] = ctypes.CDLL) -> None:
-    """Make sure that Qt can start.
+    """Check that Qt can start.
 
     Raises:
-        RequestError: naming the missing package, with the exact line that installs it, or the display.
+        RequestError: names the missing package with the exact command that installs it, or the missing display.
     """
     if importlib.util.find_spec("PySide6") is None:
         raise RequestError("The window needs PySide6, which is not installed.", "Run: pip install PySide6-Essentials")
@@ -128,7 +128,7 @@ def _display_answers(load: Callable[[str], object]) -> bool:
     try:
         xcb = load("libxcb.so.1")
     except OSError:
-        return True  # Qt brings its own; let it speak for itself
+        return True  # Qt includes its own; leave errors to it
     connect = getattr(xcb, "xcb_connect", None)
     if connect is None:
         return True
@@ -140,11 +140,11 @@ def _display_answers(load: Callable[[str], object]) -> bool:
 
 
 def _wayland_answers() -> bool:
-    """Whether a compositor takes connections where libwayland looks for one (wl_display_connect(3))."""
+    """Whether a compositor accepts connections where libwayland looks for one (wl_display_connect(3))."""
     import socket
 
     if os.environ.get("WAYLAND_SOCKET"):
-        return True  # a connection that was handed on
+        return True  # an inherited connection
     place = Path(os.environ.get("XDG_RUNTIME_DIR", "")) / os.environ.get("WAYLAND_DISPLAY", "wayland-0")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as compositor:
         compositor.settimeout(ANSWER_S)
@@ -156,14 +156,14 @@ def _wayland_answers() -> bool:
 
 
 ANSWER_S = 2.0
-"""Longest wait for a compositor."""
+"""Longest wait for a compositor, in seconds."""
 
 
 def open_window(simulation: Simulation | None = None) -> int:
-    """Show the window until it is closed; returns the exit code.
+    """Show the window and block until it is closed; return the exit code.
 
     Raises:
-        RequestError: when Qt cannot start here.
+        RequestError: if Qt cannot start here.
     """
     require_qt()
     load_window()
@@ -173,28 +173,28 @@ def open_window(simulation: Simulation | None = None) -> int:
 
 
 def load_window() -> None:
-    """Import what the window is made of."""
-    # What is imported and built now stays; looking for garbage in it again and again takes a tenth of the time to the
-    # first paint, after which the window's event loop looks for it.
+    """Import the modules of the window."""
+    # Everything imported and built now stays alive. Collecting garbage among it takes a tenth of the time to the first
+    # paint; after that, the window's event loop collects.
     gc.disable()
     for module in BEFORE_QT:
         importlib.import_module(module)
     importlib.import_module("PySide6.QtCore")
     with _unread_sources():
         importlib.import_module("gpudash.ui.app")
-    gc.freeze()  # the first search, which a slow start comes to before its first paint, passes all of it over
+    gc.freeze()  # the first collection, which may come before a slow first paint, skips all of it
 
 
 @contextmanager
 def _unread_sources() -> Iterator[None]:
-    """Keep PySide from reading the source of every module that is imported.
+    """Keep PySide from reading the source of every imported module.
 
-    It looks for its own name there, to know whether ``from __feature__ import`` may rename what the module uses, which
-    nothing of the window does. Every module is taken for one that uses PySide, without such a feature.
+    PySide searches it for its own name, to know whether ``from __feature__ import`` may rename what the module uses.
+    The window does not use that, so every module is treated as one that uses PySide without such a feature.
     """
     names = vars(sys.modules.get(FEATURES, importlib))
     reads = names.get(READS_SOURCE)
-    if reads is None:  # another PySide may not read at all
+    if reads is None:  # other versions of PySide may not do this
         yield
         return
     names[READS_SOURCE] = lambda _module: True
@@ -205,7 +205,7 @@ def _unread_sources() -> Iterator[None]:
 
 
 FEATURES, READS_SOURCE = "shibokensupport.feature", "_mod_uses_pyside"
-"""Where PySide reads sources, and its function that does; private, so that it may be gone one day."""
+"""The PySide module that reads sources, and its function for it; both are private and may disappear."""
 
 BEFORE_QT = ("numpy", "gpudash.session.live.session")
-"""Large parts of the window that need no Qt: once PySide is there, each import goes through it."""
+"""Large parts of the window that need no Qt; import them first, since PySide slows down every import after its own."""

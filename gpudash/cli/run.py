@@ -1,4 +1,4 @@
-"""``gpudash run WORKLOAD``: one run without a screen."""
+"""``gpudash run WORKLOAD``: one run in the terminal."""
 
 import sys
 import time
@@ -42,35 +42,35 @@ if TYPE_CHECKING:
     from gpudash.session import Session
 
 SEVERAL_ONLY = (*(name for name in ONE_RANK if name != "devices"), "rank_timeout")
-"""Fields of a training that mean nothing on one device."""
+"""Fields of a training workload that do not apply to a single device."""
 
 
 @Parameter(name="*")
 @dataclass(kw_only=True)
 class RunOptions(ServeOptions, RecordOptions, WorkloadOptions):
-    """What belongs to the command rather than to the workload."""
+    """Flags that belong to the command rather than to the workload."""
 
     guard: Size | None = None
-    """Stop the run when memory grows this far above its use at the start (1GiB)."""
+    """Stop the run when memory grows by more than this above its use at the start (1GiB)."""
 
     isolate: bool | None = None
-    """Give the run a process of its own, which ends with it; left out: on CUDA, and for a comparison."""
+    """Run in a separate process, which ends with the run. Default: on CUDA, and for a comparison."""
 
     profile_steps: int = 0
-    """Profile this many steps after the first, and name the operators that took the most time; slows them down."""
+    """Profile this many steps after the first, and list the operators that took the most time; slows them down."""
 
     quiet: Annotated[bool, Parameter(negative="")] = False
-    """Show no progress line, which a terminal has below everything else."""
+    """Show no progress line in the terminal."""
 
     show_code: Annotated[bool, Parameter(negative="")] = False
-    """Print the plain PyTorch program this run amounts to, and run nothing."""
+    """Print the plain PyTorch program that this run corresponds to, and run nothing."""
 
     json: Annotated[bool, Parameter(negative="")] = False
     """Print the outcome as one JSON document."""
 
 
 def add_run_commands(app: App) -> None:
-    """Give ``gpudash run`` one sub-command per workload, its flags built from the spec."""
+    """Add a sub-command per workload to ``gpudash run``, with flags built from its spec."""
     app.default(_no_workload)
     for name, spec in workloads().items():
         app.command(_command(spec), name=name, help=spec.summary, help_formatter=SpecHelp(spec))
@@ -98,7 +98,7 @@ def _command(spec_type: type[Spec]) -> Callable[..., int]:
             raise RequestError(f"{error}.", f"gpudash run {spec_type.name} --help lists what is allowed.") from None
         return execute(whole, options)
 
-    # A command takes words of its own only where its workload has fields: elsewhere the parser refuses them itself.
+    # Accept extra words only if the workload has fields of another one; otherwise the parser rejects them itself.
     def command_with_fields(*arguments: str, spec: Any = None, options: Any = None) -> int:
         return run_given(arguments, spec, options)
 
@@ -108,7 +108,7 @@ def _command(spec_type: type[Spec]) -> Callable[..., int]:
         "return": int,
     }
     if not has_fields(spec_type):
-        # Set by hand, since the types are made from the spec; the parser reads a function's flags from its
+        # Set at run time, because the types are made from the spec; the parser reads flags from a function's
         # annotations.
         command.__annotations__ = flags
         return command
@@ -117,7 +117,7 @@ def _command(spec_type: type[Spec]) -> Callable[..., int]:
 
 
 def execute(spec: Spec, options: RunOptions) -> int:
-    """Run ``spec`` to its end, with progress on stderr and the outcome on stdout."""
+    """Run ``spec`` to the end, with progress on stderr and the result on stdout."""
     if options.show_code:
         return _show_code(spec, options)
     summary, notes, joined = perform(spec, options)
@@ -131,15 +131,15 @@ def execute(spec: Spec, options: RunOptions) -> int:
 
 
 def perform(spec: Spec, options: RunOptions, *, leave_at_once: bool = False) -> tuple[dict[str, Any], list[Note], bool]:
-    """The run's summary (the JSON contract), its notes, and whether every thread could be joined.
+    """The run's summary (as in JSON), its notes, and whether every thread could be joined.
 
     Args:
-        leave_at_once: Ctrl+C does not wait for the step that is on.
+        leave_at_once: Ctrl+C does not wait for the current step.
 
     Raises:
-        RequestError: when the device, the target of the recording or a combination of fields is wrong.
+        RequestError: if the device, the recording's path or a combination of fields is invalid.
     """
-    # Refused before the session: a recording would else be begun, and torch loaded, for a run that cannot be.
+    # Check before the session starts: it would begin a recording and load torch for an impossible run.
     _require_possible(spec, options, options.chosen_device(spec.own_device))
     session = options.session(spec.name, options.simulation())
     failure: RequestError | None = None
@@ -150,11 +150,10 @@ def perform(spec: Spec, options: RunOptions, *, leave_at_once: bool = False) -> 
         begin(session)
         try:
             served.begin(session)
-            # Ctrl+C while torch loads ends the waiting only: the summary below says what became of the run.
+            # Ctrl+C while torch loads only ends the wait: the summary below says what became of the run.
             with suppress(KeyboardInterrupt):
                 _wait_until_ready(session, interruption, isolate=options.isolate is True)
-                # The prediction that is served goes by the device that was chosen, which is known only once the run
-                # has begun.
+                # The prediction that is served needs the chosen device, which is known only once the run has started.
                 served.predict(spec, _start(session, spec, options))
                 quiet = options.quiet or (options.json and not sys.stderr.isatty())
                 _watch_run(session, interruption, quiet=quiet, leave_at_once=leave_at_once)
@@ -165,7 +164,7 @@ def perform(spec: Spec, options: RunOptions, *, leave_at_once: bool = False) -> 
             joined = session.close() and served.joined
             for text in session.undelivered:
                 print_notice(text)
-    # Nothing ran, so that there is no summary: the reason is the outcome, and an empty recording is removed.
+    # Nothing ran, so there is no summary: report the reason, and remove the empty recording.
     if session.store.run is None:
         failure = failure or RequestInterruptedError("Interrupted before the run began; nothing was recorded.")
         failure.joined = joined
@@ -176,11 +175,11 @@ def perform(spec: Spec, options: RunOptions, *, leave_at_once: bool = False) -> 
 
 
 def _require_possible(spec: Spec, options: RunOptions, device: str | None, total_bytes: int | None = None) -> None:
-    """Refuse what can be seen to be wrong before anything is started.
+    """Reject whatever can be seen to be invalid before anything starts.
 
     Args:
-        device: where; ``None``: not chosen yet.
-        total_bytes: its memory, where that is known.
+        device: device of the run; ``None`` if not chosen yet.
+        total_bytes: its memory, if known.
     """
     if options.profile_steps:
         from gpudash.session.live.running import check_steps
@@ -189,14 +188,14 @@ def _require_possible(spec: Spec, options: RunOptions, device: str | None, total
             check_steps(options.profile_steps)
         except ValueError as error:
             raise RequestError(str(error), "Each of them has to be read, during which the run waits.") from None
-    # Before the device: which of two contradictory flags is meant decides what the device is.
+    # Before the device: contradictory flags leave it open what the device is.
     _require_devices_agree(spec, options)
     if device is None:
         return
     if device != "cpu" and not _gpu_name(device):
         raise RequestError(f"{device!r} is not a device.", f"Write cpu, cuda:0 or sim:0; {DEVICES}")
     cap = options.memory_cap
-    # Problems of the workload and of the cap come in one message, so that one attempt shows all of them.
+    # Report problems of the workload and of the cap together, so that one attempt shows them all.
     if problems := spec.run_problems(device) + (cap.problems(device, total_bytes) if cap else []):
         chosen = "Without --device it is the CPU."
         if options.chosen_device():
@@ -205,7 +204,7 @@ def _require_possible(spec: Spec, options: RunOptions, device: str | None, total
 
 
 def _require_devices_agree(spec: Spec, options: RunOptions) -> None:
-    """Refuse flags of a run on several devices where there is one, and the other way round."""
+    """Reject flags for several devices in a run on one, and vice versa."""
     if not isinstance(spec, TrainingSpec):
         return
     if spec.device_names:
@@ -222,7 +221,7 @@ def _require_devices_agree(spec: Spec, options: RunOptions) -> None:
             )
             raise RequestError(f"{together}, not --global-batch {spec.global_batch}", "Give one of them.")
         return
-    # By their defaults, not by what was set: a preset may name a field and leave it as it is.
+    # Compare with the defaults, not with what was set: a preset may set a field to its default.
     idle = [name for name in SEVERAL_ONLY if getattr(spec, name) != type(spec).model_fields[name].default]
     if idle:
         raise RequestError(f"{flag(idle[0])} is for a run on several devices", "Name them: --devices cuda:0,cuda:1")
@@ -230,7 +229,7 @@ def _require_devices_agree(spec: Spec, options: RunOptions) -> None:
 
 def _wait_until_ready(session: "Session", interruption: Interruption, *, isolate: bool) -> None:
     session.load_torch(isolate)
-    # By the clock, not by counted waits: a wait may return late while torch's import holds the interpreter.
+    # By the clock, not by counting waits: a wait may return late while torch's import holds the GIL.
     deadline = time.monotonic() + TORCH_IMPORT_S
     while not session.wait_ready(0.1):
         if interruption.requested:
@@ -240,7 +239,7 @@ def _wait_until_ready(session: "Session", interruption: Interruption, *, isolate
 
 
 def _start(session: "Session", spec: Spec, options: RunOptions) -> str:
-    """Start the run; the device it is on."""
+    """Start the run; return its device."""
     try:
         device = options.chosen_device(spec.own_device) or session.default_device()
         session.start_run(
@@ -266,7 +265,7 @@ def _watch_run(session: "Session", interruption: Interruption, *, quiet: bool, l
         on_progress()
     from gpudash.session.predicting.remedies import SEARCHING, found_text
 
-    # Asked first whether it is over: a run that ended well looks for nothing, and nothing is announced.
+    # Check first whether it is over: after a successful run there is no search to announce.
     if not session.remedies.wait(0) and not quiet:
         print_notice(f"{SEARCHING}…")
     announced = quiet
@@ -291,9 +290,9 @@ def _summary(session: "Session") -> dict[str, Any]:
             summary: dict[str, Any] = {}
         else:
             summary = run.summary()
-    # No outcome of its own: the run was left while it was still being ended, which for its user is an interruption.
+    # There is no outcome: gpudash ended before the run did, which to the user is an interruption.
     if summary["status"] not in OF_STATUS:
-        summary["status"] = "cancelled"  # left while its last operation was still on
+        summary["status"] = "cancelled"  # its last operation was still running
     summary["product"] = session.machine.product_of(summary["device"])
     if session.recording is not None:
         summary["recording"] = str(session.recording)
@@ -311,7 +310,7 @@ def _show_code(spec: Spec, options: RunOptions) -> int:
     from gpudash.workloads.program_code import code
 
     device, simulation = options.chosen_device(spec.own_device) or "cpu", options.simulation()
-    # The sizes as the session would number them; without --simulate there is the one that is offered.
+    # Sizes by device name, numbered as in a session; without --simulate there is one by default.
     sizes = {f"sim:{index}": size for index, size in enumerate(simulation.sizes or (OFFERED_BYTES,))}
     _require_possible(spec, options, device, sizes.get(device))
     if kind_of(device) == "sim" and device not in sizes:

@@ -1,4 +1,4 @@
-"""Bare ``gpudash``: the window, or without a display the default workload and a picture of the dashboard."""
+"""Bare ``gpudash``: the window or, without a display, the default workload and a picture of the dashboard."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpudash.cli.terminal.flags import SimulateOptions
 from gpudash.cli.terminal.output import OF_STATUS, RequestError, leave, print_notice
 
 PICTURE_SIZE = (1600, 1000)
-"""Logical pixels of the picture left behind where there is no display."""
+"""Size of the picture made without a display, in logical pixels."""
 
 WITHOUT_DISPLAY = (
     "There is no display: the default workload runs here once and leaves a picture of the dashboard. "
@@ -20,7 +20,7 @@ WITHOUT_DISPLAY = (
 
 
 def start(*, simulated: SimulateOptions | None = None) -> int:
-    """Open the window; with no display run the default workload here and leave a picture of the dashboard."""
+    """Open the window; without a display, run the default workload and save a picture of the dashboard."""
     simulated = simulated or SimulateOptions()
     simulation = simulated.simulation()
     if has_display():

@@ -1,4 +1,4 @@
-"""``gpudash watch``: the user's own program under the dashboard, without a screen."""
+"""``gpudash watch``: watch the user's own program in the terminal."""
 
 import math
 import signal
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from gpudash.session.watching.program import StopProgress
 
 POLL_S = 0.1
-"""How soon Ctrl+C and news of the program are noticed."""
+"""Seconds between checks for Ctrl+C and for news of the program."""
 
 STUCK_S = 5.0
-"""Longest wait, after a request to stop, for one message of the program to be taken in."""
+"""Seconds to wait, after a request to stop, for one message of the program to be processed."""
 
 STUCK = (
-    "gpudash: what the program has sent is still being read, perhaps from a file system that does not answer. "
+    "gpudash: a message of the program is still being processed, perhaps because a file system does not respond. "
     "gpudash leaves; the program may go on."
 )
 
 SAME_PRESS_S = 0.25
-"""Signals that follow one another sooner are one press: a key that is held down repeats, and what has started gpudash
-may pass on what the terminal has sent to both."""
+"""Signals within this time count as one press, in seconds: a key that is held down repeats, and a parent of gpudash
+may forward a signal that the terminal sent to both."""
 
 FIRST_NOTICE_S, LONGEST_BETWEEN_NOTICES_S = 5.0, 60.0
-"""When it is first said how long the program has been waited for; then after twice the time, at most so much later."""
+"""Seconds until the first notice of how long the program has been waited for; the interval then doubles up to this."""
 
 SIGNALLED = 128
-"""A shell adds it to the number of the signal that ended a program."""
+"""Shells add this to the number of the signal that ended a program."""
 
 _ORDINALS = {2: "second ", 3: "third "}
 
@@ -51,49 +51,50 @@ REMEDY = "Write for example: gpudash watch -- python train.py --epochs 3"
 @Parameter(name="*")
 @dataclass(kw_only=True)
 class WatchOptions(ServeOptions, RecordOptions, SimulateOptions):
-    """What belongs to the command rather than to the program."""
+    """Flags that belong to the command rather than to the program."""
 
     simulate: Annotated[Simulated, SIMULATED] = field(default_factory=list)
     """Simulate a GPU with this much memory (8GiB), or one by its name (h100; gpudash devices --known lists them), for
-    the program, which calls it sim:0; repeat for sim:1 and so on."""
+    the program, which sees it as sim:0. Repeat it for sim:1 and so on."""
 
     as_cuda: Annotated[bool, Parameter(negative=""), SIMULATED] = False
-    """Let the GPU of --simulate answer for CUDA, so that a script that says "cuda" runs on it, unchanged."""
+    """Let the GPU of --simulate stand in for CUDA, so that an unchanged script that uses "cuda" runs on it."""
 
     folder: Path | None = None
-    """Folder to run the command in; left out: this one."""
+    """Working directory of the command; default: this one."""
 
     memory_history: bool = True
-    """Record who allocates what, for naming lines that grow and for explaining an out-of-memory. It keeps the newest
-    100,000 events and costs up to 10 % of a program's time."""
+    """Record who allocates what, to name lines that grow and to explain an out-of-memory. This keeps the newest
+    100,000 events and costs up to 10 % of the program's time."""
 
     metric_pattern: str = ""
-    """Read losses from what the command prints by this regular expression instead of by the names of fields: its groups
-    loss, accuracy, step and epoch count, as in `it (?P<step>[0-9]+) L=(?P<loss>[-+.e0-9]+)`."""
+    """Parse losses from what the command prints with this regular expression, instead of by the names of fields. Its
+    groups loss, accuracy, step and epoch are used, as in `it (?P<step>[0-9]+) L=(?P<loss>[-+.e0-9]+)`."""
 
     find_need: bool | None = None
-    """After an out-of-memory, run the command again, without numbers or on a larger simulated GPU, to find out what the
-    whole run needs: without output, network or lasting files, at the lowest priority, for 10 min at most. Left out: at
-    most twice as long as it took to fail, where what it writes can be held back. Ctrl+C leaves it."""
+    """After an out-of-memory, run the command again, without numbers or on a larger simulated GPU, to find out what
+    the whole run needs: without output, network or lasting files, at the lowest priority, for at most 10 min. Default:
+    for at most twice as long as it took to fail, and only if its writes can be held back. Ctrl+C skips it."""
 
     attach: Pid | None = None
-    """Watch a running process by its number instead of starting a command: from inside where its Python is 3.14 or
-    newer, or it was started as --prepare says; else from outside. Ctrl+C leaves it, and undoes what was done in it."""
+    """Watch the running process with this number instead of starting a command: from inside if its Python is 3.14 or
+    newer or it was started as --prepare says, otherwise from outside. Ctrl+C detaches, and undoes what was done in
+    it."""
 
     with_: Annotated[Literal["gdb"] | None, Parameter(name="--with")] = None
-    """Go inside the process by a debugger, and no other way. It stands still for a moment."""
+    """Enter the process only with a debugger. This pauses it for a moment."""
 
     prepare: Annotated[bool, Parameter(negative="")] = False
-    """Print the lines that let --attach go inside whatever Python a shell starts from now on, which costs nothing until
-    then: eval "$(gpudash watch --prepare)"."""
+    """Print lines for a shell. Every Python started from that shell can then be entered by --attach, at no cost until
+    that happens: eval "$(gpudash watch --prepare)"."""
 
     exit_code: Literal["program", "gpudash"] = "program"
-    """End with the program's exit code as a shell tells it: 128 and its number for a signal, 127 where there is no such
-    program, 126 where it cannot be executed; or with gpudash's own: 1 the program failed, 3 out of memory, 130
-    interrupted. 2 is a wrong request either way."""
+    """Exit with the program's exit code as a shell reports it: 128 plus the number of a signal, 127 if there is no
+    such program, 126 if it cannot be executed. Or with gpudash's own: 1 the program failed, 3 out of memory, 130
+    interrupted. An invalid request exits with 2 either way."""
 
     quiet: Annotated[bool, Parameter(negative="")] = False
-    """Show no status line, which a terminal has below what the program prints."""
+    """Show no status line below the program's output in the terminal."""
 
     json: Annotated[bool, Parameter(negative="")] = False
     """Print the outcome as one JSON document; what the command prints goes to standard error, in whole lines."""
@@ -104,19 +105,19 @@ def watch(
 ) -> int:
     """Run your own program and watch it: gpudash watch [OPTIONS] -- COMMAND ...
 
-    The program is not changed, and its environment only by PYTHONPATH and variables that begin with GPUDASH_. What it
-    prints passes through pipes, by lines as on a terminal. Ctrl+C sends it one SIGINT and waits for it as long as it
-    takes; a second one sends SIGTERM, a third one SIGKILL. Where the terminal is closed, or gpudash is sent SIGTERM, it
-    has 10 s after SIGINT, and 3 s after SIGTERM. Killing gpudash itself leaves it running. A process that is attached
-    to is never signalled.
+    The program is not changed, and neither is its environment, except for PYTHONPATH and variables that begin with
+    GPUDASH_. Its output passes through pipes, line by line as on a terminal. The first Ctrl+C sends it SIGINT and
+    waits as long as it takes; a second one sends SIGTERM, a third one SIGKILL. If the terminal is closed or gpudash
+    receives SIGTERM, the program has 10 s after SIGINT, and 3 s after SIGTERM. Killing gpudash itself leaves it
+    running. An attached process never gets a signal.
     """
     options = options or WatchOptions()
     if options.prepare:
         return _prepare(command, options)
     _require_one(command, options)
-    # The handlers are in place before the program is started: from then on Ctrl+C is meant for it.
+    # Install the handlers before the program starts: from then on, Ctrl+C is meant for it.
     signals = _StopSignals()
-    # With --json the program's output goes to standard error in whole lines, and a status line would be torn by it.
+    # With --json the program's output goes to standard error in whole lines, which a status line would tear apart.
     no_line = options.quiet or options.json or options.attach is not None
     with options.served() as served, signals.handled(), LiveStatus(quiet=no_line) as status:
         session = _started(options)
@@ -125,18 +126,17 @@ def watch(
         shown, notices = _Shown(session, status), _StopNotices(status)
         try:
             served.begin(session)
-            # The wait is short and repeated: a handler for signals runs only between two calls of this thread.
+            # Short repeated waits: Python runs signal handlers only between two calls of this thread.
             while not session.runs.wait(POLL_S):
                 signals.pass_on(session)
                 notices.refresh(session.runs.stopping)
                 shown.refresh()
                 status.refresh(session)
-                # Only after a request to stop: until then a slow file system is no reason to leave a program
-                # alone.
+                # Only after a request to stop; before that, a slow file system is no reason to abandon a program.
                 if session.runs.stopping is not None and session.runs.busy_s > STUCK_S:
                     status.notice(STUCK)
                     break
-            # The line goes away before the last notices are printed, which would otherwise be written over it.
+            # Remove the line before the last notices are printed, or they would be overwritten.
             status.end()
             shown.refresh()
         finally:
@@ -156,24 +156,24 @@ def watch(
 
 
 def _exit_code(summary: Mapping[str, Any], options: WatchOptions) -> int:
-    """The program's exit code as a shell tells it, or gpudash's own for the outcome.
+    """The program's exit code as a shell reports it, or gpudash's own for the outcome.
 
-    It is gpudash's own, too, where the program's is not known, as of a process that was attached to, and where gpudash
-    has ended the program because its GPU could not be simulated.
+    gpudash's own is also used if the program's is unknown, as for an attached process, and if gpudash ended the
+    program because its GPU could not be simulated.
     """
     own, error = OF_STATUS[summary["status"]], summary["error"] or {}
     code: int | None = summary["exit_code"]
-    # A program whose GPU could not be simulated was ended by gpudash: its signal would read as its own failure.
+    # gpudash ends a program whose GPU cannot be simulated; its signal must not look like the program's own failure.
     if options.exit_code == "gpudash" or code is None or error.get("kind") == "simulation":
         return own
-    # Popen tells a signal as a negative number.
+    # Popen reports signals as negative numbers.
     if code < 0:
         return SIGNALLED - code
     return code
 
 
 def _prepare(command: Sequence[str], options: WatchOptions) -> int:
-    """Print what a shell sets so that its programs can be attached to."""
+    """Print the environment variables that make a shell's programs attachable."""
     if command or options.attach is not None:
         raise RequestError("--prepare only prints lines for a shell.", 'Write: eval "$(gpudash watch --prepare)"')
     from gpudash.session.watching.attaching.entry_methods import PREPARED
@@ -197,30 +197,30 @@ def _require_one(command: Sequence[str], options: WatchOptions) -> None:
     if options.attach is not None and (options.as_cuda or options.simulate or options.simulate_others):
         raise RequestError("A running process cannot be given a simulated GPU.", "Start it with gpudash watch instead.")
     if options.attach is None and options.with_ is not None:
-        raise RequestError("--with says how to go inside a running process.", "Name it by --attach PID.")
+        raise RequestError("--with says how to enter a running process.", "Name it with --attach PID.")
 
 
 def _no_option(word: str) -> RequestError:
-    """What to say of a flag that is none of ours, which is taken for the beginning of the program's command."""
+    """The error for an unknown flag, which the parser takes for the start of the program's command."""
     from cyclopts import App
 
     from gpudash.specs.invalid import did_you_mean
 
     app = App()
     app.default(watch)
-    # The names are those that the parser itself knows, so that no second list has to be kept.
+    # Take the names from the parser itself, so that there is no second list to maintain.
     there = [name for argument in app.assemble_argument_collection() for name in argument.names]
     hint = did_you_mean(word.partition("=")[0], [name for name in there if name.startswith("--")])
     return RequestError(f"gpudash watch has no option {word}{hint}.", "gpudash watch --help lists what there is.")
 
 
 def _started(options: WatchOptions) -> "Session":
-    """A session that has begun.
+    """A session that has started.
 
     Raises:
-        RequestError: when the GPUs cannot be simulated, or the recording cannot be written.
+        RequestError: if the GPUs cannot be simulated, or the recording cannot be written.
     """
-    simulation = replace(options.simulation(), offered=False)  # the program cannot use one that it was not given
+    simulation = replace(options.simulation(), offered=False)  # the program cannot use a GPU it was not given
     session = options.session("watch", simulation)
     begin(session, worker=False)
     return session
@@ -230,20 +230,19 @@ def _begin(session: "Session", command: Sequence[str], options: WatchOptions, st
     """Start the program in a session.
 
     Args:
-        status: descriptor that brings the status line; ``None`` where there is none.
+        status: file descriptor for the status line; ``None`` if there is none.
 
     Raises:
-        RequestError: when there is no such program or process.
+        RequestError: if there is no such program or process.
     """
     from gpudash.session import WatchRequest
     from gpudash.session.watching.request import CannotExecuteError, ProgramNotFoundError
 
-    # What was printed so far stands before the program's first line, which is written past this buffer.
     try:
         if options.attach is not None:
             session.attach(options.attach, by_gdb=options.with_ == "gdb", memory_history=options.memory_history)
             return
-        # Forgotten again: a command that never began leaves no recording behind.
+        # The program writes past this buffer: what was printed so far must come first.
         sys.stdout.flush()
         request = WatchRequest(
             command=command,
@@ -265,16 +264,17 @@ def _begin(session: "Session", command: Sequence[str], options: WatchOptions, st
         elif options.exit_code == "program" and isinstance(error, CannotExecuteError):
             refusal.code = Exit.CANNOT_EXECUTE
         refusal.joined = session.close()
+        # A command that never started leaves no recording.
         if session.recording is not None:
             session.recording.unlink(missing_ok=True)
         raise refusal from None
 
 
 class _StopSignals:
-    """Signals that ask gpudash to stop. A Ctrl+C counts each time; the end of the terminal, and SIGTERM, once, since
-    kernel, shell and scheduler send them several times over.
+    """Signals that ask gpudash to stop. Each Ctrl+C counts; SIGHUP and SIGTERM count once, since kernel, shell and
+    scheduler send them several times.
 
-    A handler only takes note: one that did more could wait for the very code it interrupted.
+    Handlers only take note: one that did more could deadlock with the code it interrupts.
     """
 
     def __init__(self) -> None:
@@ -284,9 +284,8 @@ class _StopSignals:
         self._shut_down = False
 
     def pass_on(self, session: "Session") -> None:
-        """Pass on what has come since."""
-        # One at a time: each press is a stage of its own, SIGINT, SIGTERM and SIGKILL, even when several came at
-        # once.
+        """Stop the run once more for every signal since the last call."""
+        # One at a time: each press is a stage (SIGINT, SIGTERM, SIGKILL), even if several arrived at once.
         while self._passed_on < self._presses:
             self._passed_on += 1
             session.stop_run(f"after your {_ORDINALS.get(self._passed_on, '')}Ctrl+C")
@@ -296,8 +295,8 @@ class _StopSignals:
 
     @contextmanager
     def handled(self) -> Iterator[None]:
-        """Take note of signals until the block is left."""
-        # Those in effect before are put back: a caller in the same process has its own.
+        """Record signals until the block is left."""
+        # Restore the previous handlers: a caller in the same process may have its own.
         before = {number: signal.signal(number, self._take) for number in stop_signals()}
         try:
             yield
@@ -306,7 +305,7 @@ class _StopSignals:
                 signal.signal(number, handler)
 
     def _take(self, number: int, _frame: object) -> None:
-        # The terminal is gone: what is still written to it would fail, and this process would end by it.
+        # The terminal is gone: further writes to it would fail and end this process.
         if number == signal.SIGHUP:
             leave_terminal()
             self._shutdown = self._shutdown or "after the terminal was closed"
@@ -314,13 +313,13 @@ class _StopSignals:
             self._shutdown = self._shutdown or "after gpudash was sent SIGTERM"
         else:
             now_s = time.monotonic()
-            # A repeat moves the newest time on as well, so that a key held down for seconds stays one press.
+            # A repeat also renews the time of the last press, so that a key held down for seconds counts once.
             self._presses += now_s - self._newest_s > SAME_PRESS_S
             self._newest_s = now_s
 
 
 class _StopNotices:
-    """Says on standard error what was sent to the program, how long it has been waited for, and what comes next."""
+    """Reports on standard error what was sent to the program, how long it has been waited for, and what comes next."""
 
     def __init__(self, status: LiveStatus) -> None:
         self._status = status
@@ -329,15 +328,15 @@ class _StopNotices:
         self._of_deadline = False
 
     def refresh(self, stop: "StopProgress | None") -> None:
-        """Print what is due."""
+        """Print a notice if one is due."""
         if stop is None:
             return
-        # A deadline that begins after the signal was sent, as when the terminal closes meanwhile, is news as well.
+        # Also when a deadline begins after the signal, for example because the terminal was closed meanwhile.
         if (stop.sent, stop.left_s is not None) != (self._sent, self._of_deadline):
             self._sent, self._of_deadline, self._due_s = stop.sent, stop.left_s is not None, FIRST_NOTICE_S
             self._status.notice(f"gpudash: {stop.sent} sent to {stop.program} {stop.when}. {_coming(stop)}".rstrip())
         elif stop.waited_s >= self._due_s:
-            # The waits double: a program that saves a large checkpoint is waited for without a page of notices.
+            # Intervals double: saving a large checkpoint must not produce a page of notices.
             self._due_s += min(self._due_s, LONGEST_BETWEEN_NOTICES_S)
             waited = format_left(stop.waited_s)
             self._status.notice(
@@ -346,7 +345,7 @@ class _StopNotices:
 
 
 def _coming(stop: "StopProgress") -> str:
-    """What ends the program next, in a sentence; "" where all was sent."""
+    """What will end the program next, in a sentence; "" if every signal has been sent."""
     if not stop.next:
         return ""
     if stop.left_s is not None:
@@ -357,7 +356,7 @@ def _coming(stop: "StopProgress") -> str:
 
 
 class _Shown:
-    """Tells on standard error what happens to the program's memory while it runs."""
+    """Reports on standard error what happens to the program's memory while it runs."""
 
     def __init__(self, session: "Session", status: LiveStatus) -> None:
         self._session = session
@@ -369,7 +368,7 @@ class _Shown:
         """Print what is new."""
         from gpudash.cli.terminal.report import REPORTED_AT_ONCE
 
-        # Only copied under the lock; a terminal that does not take text could hold it for long.
+        # Copy under the lock, print after it: a blocked terminal would hold the lock.
         with self._session.store.lock:
             run = self._session.store.run
             if run is None:
@@ -384,7 +383,7 @@ class _Shown:
 
 
 def _summary(session: "Session") -> dict[str, Any]:
-    """The outcome by the keys of a run, with the command's own exit code."""
+    """The outcome with the keys of a run, and the command's exit code."""
     from gpudash.cli.terminal.report import AMONG_FIGURES, REPORTED_AT_ONCE
 
     with session.store.lock:
@@ -396,7 +395,7 @@ def _summary(session: "Session") -> dict[str, Any]:
             summary = run.summary()
             notes = [note for note in run.notes if note.run_id == run.run_id]
     if summary["status"] not in OF_STATUS:
-        summary["status"] = "cancelled"  # left while it was still being ended
+        summary["status"] = "cancelled"  # it was still being stopped
     result = summary["result"]
     frames = result.pop("frames", [])
     if summary["error"] is not None:

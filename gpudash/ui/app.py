@@ -1,4 +1,4 @@
-"""Starting the window: application, theme, session, and an orderly end."""
+"""Starting the window: application, theme, session, and an orderly exit."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ PAINTED_MS = 2000
 """Longest wait for the first paint, in milliseconds."""
 
 COLLECT_MS = 1000
-"""Time between two searches for garbage, in milliseconds."""
+"""Interval between garbage collections, in milliseconds."""
 
 
 def application() -> QApplication:
     """The one QApplication, with gpudash's name and icon.
 
-    From then on garbage is collected by the GUI thread alone, from its event loop: what holds a widget in a cycle would
-    else be deleted by whichever thread makes the next object, or while Qt goes over all widgets, and Qt would crash.
+    From then on, only the GUI thread collects garbage, from its event loop. Otherwise a widget in a reference cycle
+    could be deleted by any thread that creates an object, or while Qt iterates over all widgets, and Qt would crash.
     """
     app = QApplication.instance()
     if not isinstance(app, QApplication):
@@ -95,14 +95,14 @@ FEATURES: tuple[Feature, ...] = (
     first_minute.commands,
     first_screen.commands,
 )
-"""What the window can do, in the order of its menus: a feature that is not here is in no window."""
+"""The window's features, in menu order; a feature that is not listed is in no window."""
 
 
 def build_window(session: DashboardSource, colours: Palette, set_theme: Callable[[Choice], None]) -> MainWindow:
     """A window with every feature.
 
     Args:
-        session: what is shown and commanded; the window closes it.
+        session: session to show and control; the window closes it.
         colours: at the start.
         set_theme: called with "system", "light" or "dark" when the user picks a theme.
     """
@@ -118,13 +118,13 @@ def run(
     *,
     record: bool = True,
 ) -> tuple[int, bool]:
-    """Show the window until it is closed.
+    """Show the window and block until it is closed.
 
     Args:
         simulation: GPUs to simulate.
-        path: a snapshot, the folder of an out-of-memory report, or a recording, that is in front at the beginning.
-        begin: called with the window's workspace once it is shown.
-        record: whether the session is recorded, where the settings ask for it.
+        path: snapshot, out-of-memory report folder or recording to open at the start.
+        begin: called with the window's workspace once the window is shown.
+        record: whether to record the session, if the settings ask for it.
 
     Returns:
         The exit code, and whether every thread could be joined.
@@ -150,7 +150,7 @@ def run(
     if begin is not None:
         begin(window.workspace)
     serving = _served(session, settings.serve)
-    window.timer.start()  # from now on: since the window was made it would be due before the first paint
+    window.timer.start()  # not when the window was created: it would fire before the first paint
     app.exec()
     run = session.store.run
     with suppress(OSError):  # the terminal may be gone
@@ -166,8 +166,8 @@ def run_demo(simulation: Simulation | None, scene: int | None, *, auto: bool) ->
 
     Args:
         simulation: GPUs to simulate.
-        scene: number of the one scene that is played; ``None``: all.
-        auto: go on without being asked, and close the window at the end.
+        scene: number of the only scene to play; ``None`` plays all.
+        auto: advance without waiting, and close the window at the end.
 
     Returns:
         The exit code, and whether every thread could be joined.
@@ -200,7 +200,7 @@ def run_lesson(simulation: Simulation | None, lesson: str) -> tuple[int, bool]:
 
     Args:
         simulation: GPUs to simulate.
-        lesson: its name.
+        lesson: name of the lesson.
 
     Returns:
         The exit code, and whether every thread could be joined.
@@ -218,7 +218,7 @@ def _simulates(simulation: Simulation | None) -> bool:
 
 
 def _served(session: Session, address: str) -> Serving | None:
-    """What serves the readings for Prometheus, if the settings ask for it."""
+    """The server of the readings for Prometheus, if the settings ask for it."""
     if not address:
         return None
     from gpudash.session.serving import serve_by_settings
@@ -226,14 +226,14 @@ def _served(session: Session, address: str) -> Serving | None:
     return serve_by_settings(session, address)
 
 
-STILL_ENDING = "the program had not ended when gpudash was left."
+STILL_ENDING = "the program had not ended when gpudash exited."
 
 _WHY_LEFT: Mapping[int, str] = {
     signal.SIGINT: "after Ctrl+C in its terminal",
     signal.SIGTERM: "after gpudash was sent SIGTERM",
     signal.SIGHUP: "after its terminal was closed",
 }
-"""Signals that close the window, as of `MainWindow.leave`."""
+"""Signals that close the window → why, as for `MainWindow.leave`."""
 
 
 def _window(app: QApplication, session: Session, settings: Settings) -> MainWindow:
@@ -250,11 +250,11 @@ def _window(app: QApplication, session: Session, settings: Settings) -> MainWind
 
 
 SAME_PRESS_S = 0.25
-"""Two Ctrl+C closer than this are one: a key that is held down repeats."""
+"""Two Ctrl+C within this time count as one, because a key that is held down repeats; seconds."""
 
 
 class _Leaving:
-    """Closes the window on a signal; a Ctrl+C while a program is still ending ends it more firmly."""
+    """Closes the window on a signal; another Ctrl+C while a program is still ending ends it more forcefully."""
 
     def __init__(self, window: MainWindow) -> None:
         self._window = window
@@ -272,10 +272,10 @@ class _Leaving:
 
 
 class _AfterFirstPaint(QObject):
-    """Begins what can wait until the window has been painted; where it is not shown, such as minimised, a little later.
+    """Starts what can wait until after the first paint, or a while later if the window is not shown (e.g. minimised).
 
-    The import of torch takes seconds, in the worker's thread. What is alive by then stays for good: the search for
-    garbage passes it over.
+    Importing torch takes seconds, on the worker's thread. Objects that are alive by then stay for good, so they are
+    frozen: the garbage collector skips them.
     """
 
     def __init__(self, window: MainWindow, session: Session) -> None:
@@ -299,7 +299,7 @@ class _AfterFirstPaint(QObject):
 
 
 class _Excepthook:
-    """Shows an exception of the window's own code as a warning, once per place, and keeps the window open."""
+    """Shows an unhandled exception of the window's code as a warning, once per place, and keeps the window open."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

@@ -1,4 +1,4 @@
-"""The colours of the window: the palette of each theme, and what colours are to one another.
+"""The colours of the window: a palette per theme, and functions on colours.
 
 The curve colours follow Okabe and Ito's colour-blind-safe set (https://jfly.uni-koeln.de/color/), darkened for the
 light theme and lightened for the dark one until each reaches a contrast of 3:1 on its panel; text reaches 4.5:1 (WCAG
@@ -15,7 +15,7 @@ from typing import Literal
 from PySide6.QtGui import QColor
 
 DARK_TEXT, LIGHT_TEXT = "#0c1116", "#ffffff"
-"""Of words on a coloured ground."""
+"""Text on a coloured background."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +24,12 @@ class Palette:
 
     Attributes:
         name: which theme this is.
-        window, panel, field: grounds, from the back to the front; `field` is what text is typed on.
-        border, grid: lines; `grid` is the fainter.
-        text, muted: words; both reach 4.5:1 on every ground.
-        accent, good, warn, critical: meanings, readable as text on `panel`.
-        banner_note, banner_warn, banner_critical: grounds of the banner by level.
-        button: ground of a button; `on_accent` is text on `accent`.
+        window, panel, field: backgrounds, from back to front; `field` is for input fields.
+        border, grid: lines; `grid` is the fainter one.
+        text, muted: text; both have a contrast of 4.5:1 on every background.
+        accent, good, warn, critical: colours with a meaning, readable as text on `panel`.
+        banner_note, banner_warn, banner_critical: background of the banner by level.
+        button: background of a button; `on_accent` is text on `accent`.
         curves: colour of each named curve, 3:1 on `panel`.
     """
 
@@ -55,7 +55,7 @@ class Palette:
 
     @property
     def dark(self) -> bool:
-        """Whether text is light on a dark ground."""
+        """Whether text is light on a dark background."""
         return self.name == "dark"
 
 
@@ -194,7 +194,7 @@ LIGHT = Palette(
 
 
 def category_curve(category: str, palette: Palette) -> str:
-    """The curve that has the colour of a category: its own, else one that no category has."""
+    """The curve whose colour a category has: its own, or one that no category has."""
     if category in palette.curves:
         return category
     return "reference"
@@ -215,7 +215,7 @@ def contrast(first: str, second: str) -> float:
 
 
 def text_on(ground: QColor) -> QColor:
-    """Dark or light text, whichever can be read better on ``ground``."""
+    """Dark or light text, whichever is easier to read on ``ground``."""
     return QColor(max(DARK_TEXT, LIGHT_TEXT, key=lambda text: contrast(text, ground.name())))
 
 

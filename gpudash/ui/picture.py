@@ -1,7 +1,4 @@
-"""A picture of the dashboard, drawn by the real window from a recording, with no display needed.
-
-The plots of a recording as a picture in a file, drawn by the window's own plots with no display needed.
-"""
+"""A picture of the dashboard or of its plots, drawn from a recording by the real window; needs no display."""
 
 from __future__ import annotations
 
@@ -26,11 +23,11 @@ from gpudash.ui.window.main_window import MainWindow
 
 
 def draw(recording: Path, picture: Path, size: tuple[int, int], theme: Literal["light", "dark"] = "dark") -> None:
-    """Draw the window as it looks over ``recording`` and write it as a PNG of ``size`` logical pixels.
+    """Draw the window as it looks with ``recording`` open, and write it as a PNG of ``size`` logical pixels.
 
     Raises:
-        RecordingError: one sentence, when the recording cannot be read.
-        OSError: when the picture cannot be written.
+        RecordingError: one sentence, if the recording cannot be read.
+        OSError: if the picture cannot be written.
     """
     app = application()
     palette = apply_colours(app, theme)
@@ -41,7 +38,7 @@ def draw(recording: Path, picture: Path, size: tuple[int, int], theme: Literal["
         finally:
             window.close()
             window.deleteLater()
-            QApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)  # no event loop is there to do it
+            QApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)  # there is no event loop to do it
 
 
 def _grab(window: MainWindow, picture: Path, size: tuple[int, int]) -> None:
@@ -57,26 +54,27 @@ def _grab(window: MainWindow, picture: Path, size: tuple[int, int]) -> None:
 
 
 SHARP_S = 2.0
-"""Longest wait for the samples of a drawing; after it the exact extremes of wider columns are drawn."""
+"""Seconds to wait for the samples of a plot; after that, wider columns are drawn from exact extremes."""
 
 
 def write_graphs(
     recording: Path, out: Path, size: tuple[int, int], theme: Literal["light", "dark"] = "light", force: bool = False
 ) -> list[str]:
-    """Write the plots of the last run in ``recording``, or of all of it, as PNG or SVG, by the suffix of ``out``.
+    """Write the plots of the last run in ``recording``, or of all of it, as PNG or SVG, depending on the suffix of
+    ``out``.
 
     Args:
-        recording: the file.
-        out: what to write; anything but ``.svg`` becomes a PNG.
-        size: width and height in pixels; a picture in which the plots have no room is higher.
+        recording: recording file.
+        out: file to write; any suffix but ``.svg`` gives a PNG.
+        size: width and height in pixels; the picture is made higher if the plots do not fit.
         theme: colours.
-        force: replace ``out`` where it is.
+        force: replace ``out`` if it exists.
 
     Returns:
-        What could not be read of the recording, a sentence each.
+        What could not be read from the recording, a sentence each.
 
     Raises:
-        RecordingError: in one sentence, when the recording cannot be read or ``out`` cannot be written.
+        RecordingError: in one sentence, if the recording cannot be read or ``out`` cannot be written.
     """
     with _without_size_hints(), atomically(out, recording, force) as part:
         palette = apply_theme(application(), theme)
@@ -100,7 +98,7 @@ def write_graphs(
 
 @contextmanager
 def _without_size_hints() -> Iterator[None]:
-    """Pass on what Qt says, but for its word that a platform without a screen has no hints on sizes."""
+    """Suppress Qt's warning that a platform without a screen does not support size hints; pass on other messages."""
 
     def pass_on(kind: QtMsgType, context: QMessageLogContext, text: str) -> None:
         if "propagateSizeHints" in text:
@@ -119,12 +117,12 @@ def _without_size_hints() -> Iterator[None]:
 
 @contextmanager
 def _alone(dashboard: Dashboard, size: tuple[int, int], settle: Callable[[], object]) -> Iterator[PlotStack]:
-    """The plots of a dashboard by themselves, laid out so that their picture is as large as asked for.
+    """The plots of a dashboard by themselves, laid out so that their picture has the requested size.
 
     Args:
-        dashboard: over the recording.
-        size: of the picture.
-        settle: waits for the samples that the plots have asked for.
+        dashboard: dashboard of the recording.
+        size: size of the picture, in pixels.
+        settle: waits for the samples that the plots have requested.
     """
     dashboard.setAttribute(Qt.WidgetAttribute.WA_DontShowOnScreen)
     dashboard.resize(*size)
@@ -141,7 +139,7 @@ def _alone(dashboard: Dashboard, size: tuple[int, int], settle: Callable[[], obj
     plots.show()
     try:
         QApplication.processEvents()
-        for _ in range(2):  # the first may take away or bring the scroll bar beside the plots
+        for _ in range(2):  # the first resize may add or remove a scroll bar
             drawn = plots.picture_size
             height = plots.height() + size[1] - drawn.height()
             plots.resize(plots.width() + size[0] - drawn.width(), max(height, plots.needed_height))

@@ -173,5 +173,5 @@ def test_a_request_to_stop_is_answered_while_a_file_system_is_not(
             assert watching.poll() is None
         watching.send_signal(number)
         _nothing, printed = watching.communicate(timeout=TIMEOUT_S)
-    assert "is still being read, perhaps from a file system that does not answer" in printed
+    assert "is still being processed, perhaps because a file system does not respond" in printed
     assert watching.returncode > 0

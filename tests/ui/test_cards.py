@@ -226,7 +226,7 @@ def test_the_card_of_a_gpu_that_torch_tells_of_says_when_it_is_read(qtbot: QtBot
     told = Gpu(0, "xpu:0", "", "Intel(R) Arc(TM) B580 Graphics", by_torch=True)
     store = FakeSession([told]).store
     card = made(qtbot, 600, content=gpu_card(store, told, "xpu:0", 0.85))
-    assert card._total.text() == "read while a run is on it"
+    assert card._total.text() == "read while a run uses it"
     store.apply(Sample(1.0, "gpu", "xpu:0", {"used_bytes": 4 * GIB, "total_bytes": 12 * GIB}))
     content = gpu_card(store, told, "xpu:0", 0.85)
-    assert (content.state, content.used) == ("", 4 * GIB) and "told by torch" in content.details
+    assert (content.state, content.used) == ("", 4 * GIB) and "reported by torch" in content.details

@@ -438,7 +438,7 @@ def test_while_attached_the_panel_shows_the_process_and_no_form(window: MainWind
         "Program serve.py",
         "Process 4711",
         "Command /usr/bin/python3 /home/mia/serve.py --port 80",
-        "Looking for a way into it…",
+        "Looking for a way to see inside…",
     ]
     note = Note(time_s=session.now_s, run_id=1, topic="program", text="It is seen from inside.", details={"way": "gdb"})
     session.apply(note)
@@ -448,7 +448,7 @@ def test_while_attached_the_panel_shows_the_process_and_no_form(window: MainWind
     session.end(RunEnd(time_s=6.0, run_id=1, status="cancelled", seconds=1.0, steps=3, result={}))
     settle(window)
     assert {text.text for text in label(panel)} >= {"WORKLOAD", "Steps", "Copy as Python"}
-    assert panel.progress.label.text().splitlines()[0] == "No longer watched; it runs on · step 3"
+    assert panel.progress.label.text().splitlines()[0] == "No longer watched; it keeps running · step 3"
     assert panel.attached.isHidden()
 
 

@@ -1,1 +1,1 @@
-"""``gpudash estimate``: what a run, a program or a server would take, before it is started."""
+"""``gpudash estimate``: what a run, a program or a server would need, before it is started."""

@@ -1,4 +1,4 @@
-"""What asking for a prediction has in common: its flags, the session that is asked, and the answer printed."""
+"""Common to all predictions: the flags, the session that predicts, and printing the result."""
 
 import sys
 from collections.abc import Callable
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from gpudash.session import Answer, Session
 
 READY_TIMEOUT_S = 20.0
-"""Longest wait for the machine's first readings; a hanging driver is given up sooner."""
+"""Seconds to wait for the machine's first readings; a hanging driver is given up sooner."""
 
 POLL_S = 0.05
-"""How soon Ctrl+C is noticed."""
+"""Seconds between checks for Ctrl+C."""
 
 Ask = Callable[["Session", str], int]
 
@@ -44,24 +44,24 @@ Ask = Callable[["Session", str], int]
 @Parameter(name="*")
 @dataclass(kw_only=True)
 class EstimateOptions(WorkloadOptions, BudgetOptions, CardOptions):
-    """What belongs to the command rather than to the workload."""
+    """Flags that belong to the command rather than to the workload."""
 
     alternatives: bool = True
-    """Look for the largest batch and for changes that would fit."""
+    """Search for the largest batch and for changes that would fit."""
 
     time_limit: Annotated[float, Parameter(validator=Number(gt=0))] = 60.0
-    """Seconds of processor time after which predicting is given up; by the clock, after three times as many."""
+    """Seconds of processor time after which the prediction is given up, or three times as much wall-clock time."""
 
     ask_cudnn: Annotated[bool, Parameter(negative="")] = False
-    """Ask the cuDNN of the Python that runs the code what convolutions take, also where there is no NVIDIA driver, as
-    is done where there is one. NVIDIA licenses cuDNN "for use in systems with NVIDIA GPUs"."""
+    """Ask the cuDNN of the Python that runs the code how much memory convolutions need, even without an NVIDIA driver;
+    with a driver this is always done. NVIDIA licenses cuDNN "for use in systems with NVIDIA GPUs"."""
 
     json: Annotated[bool, Parameter(negative="")] = False
     """Print the prediction as one JSON document."""
 
 
 def draws_curve(options: EstimateOptions) -> bool:
-    """Whether the answer is read where a curve can be drawn."""
+    """Whether the output can show a curve."""
     return not options.json and stdout().is_terminal
 
 
@@ -72,17 +72,17 @@ def execute(
     own_device: str | None = None,
     epoch_steps: int | None = None,
 ) -> int:
-    """Predict, and print the prediction or why there is none; the exit code.
+    """Predict, and print the prediction or why there is none; return the exit code.
 
     Args:
-        workload: its name.
-        ask: asks the session.
-        options: of the command.
-        own_device: where the run takes place by its own fields, unless a device is given.
-        epoch_steps: of an epoch by its own fields; ``None`` where there is none.
+        workload: name of the workload.
+        ask: requests the prediction from the session.
+        options: options of the command.
+        own_device: device named by the workload's fields, used unless the options name one.
+        epoch_steps: steps of an epoch by the workload's fields; ``None`` if it has none.
 
     Raises:
-        RequestError: when the request was wrong or interrupted.
+        RequestError: if the request was invalid or interrupted.
     """
     held_against = HeldAgainst(options.budget(), options.card_table(), options.epoch_steps or epoch_steps)
     answer, device, joined = predict(ask, options, own_device)
@@ -91,12 +91,12 @@ def execute(
 
 @dataclass(frozen=True)
 class HeldAgainst:
-    """What a prediction is held against, read before it is made, so that a wrong flag costs no time.
+    """What a prediction is compared with; read before predicting, so that an invalid flag costs no time.
 
     Attributes:
-        budget: what it may come to.
-        cards: that are asked about beside its own.
-        epoch_steps: steps of an epoch; ``None`` where that is not known.
+        budget: limit for the prediction.
+        cards: other cards to predict for.
+        epoch_steps: steps of an epoch; ``None`` if unknown.
     """
 
     budget: Budget
@@ -107,34 +107,33 @@ class HeldAgainst:
 def conclude(
     workload: str, answer: "Answer", device: str, options: EstimateOptions, held_against: HeldAgainst, *, joined: bool
 ) -> int:
-    """Print an answer; the exit code.
+    """Print an answer; return the exit code.
 
     Args:
-        workload: its name.
-        answer: of the session.
-        device: that it is for.
-        options: of the command.
-        held_against: what it may come to, and the cards that are asked about.
+        workload: name of the workload.
+        answer: answer of the session.
+        device: device of the prediction.
+        options: options of the command.
+        held_against: the budget, and other cards.
         joined: whether every thread has ended.
 
     Raises:
-        RequestError: when the request was wrong.
+        RequestError: if the request was invalid.
     """
     estimate, problem = answer.estimate, answer.problem
     if problem is not None and problem.kind == "request":
-        # A wrong request is the caller's, whatever is known beside it: exit 2, not 1.
+        # An invalid request is the caller's error, whatever else is known: exit 2, not 1.
         wrong = RequestError(problem.message, problem.remedy)
         wrong.joined = joined
         raise wrong
     if estimate is None or estimate.peak_allocated_bytes is None:
         return leave(_print_failure(workload, device, answer, as_json=options.json), joined)
-    # Where a prediction is there and a problem too, the alternatives ran out of time: the figures themselves stand.
+    # A prediction with a problem means that the search for alternatives ran out of time; the figures hold.
     if problem is None:
         warnings = []
     else:
-        warnings = [f"{problem.message} What would fit is known in part only."]
-    # Judged before anything is printed: a baseline that lacks the workload is a wrong request, and prints no half
-    # answer.
+        warnings = [f"{problem.message} What would fit is only partly known."]
+    # Judge before printing: if the baseline lacks the workload, the request is invalid, and nothing is printed.
     try:
         judged = held_against.budget.judge(estimate)
     except RequestError as error:
@@ -170,16 +169,16 @@ def conclude(
 
 
 def predict(ask: Ask, options: EstimateOptions, own_device: str | None = None) -> "tuple[Answer, str, bool]":
-    """The whole answer, the device it is for, and whether every thread could be joined.
+    """The complete answer, its device, and whether every thread could be joined.
 
     Raises:
-        RequestError: when the device is not there, or the user interrupted.
+        RequestError: if the device does not exist, or the user interrupted.
     """
     session = session_of(options)
     failure: RequestError | None = None
     answer, device = None, options.device or ""
     with interruptible() as interruption:
-        # Predicting has processes of its own; a worker for runs would only cost memory.
+        # Predictions have their own processes; a worker for runs would only cost memory.
         session.start(worker=False)
         try:
             wait_until_ready(session, interruption)
@@ -195,18 +194,18 @@ def predict(ask: Ask, options: EstimateOptions, own_device: str | None = None) -
     if failure is not None:
         failure.joined = joined
         raise failure
-    # Either an answer or a failure has come: the loop leaves by nothing else.
+    # The loop ends only with an answer or an exception.
     assert answer is not None
     return answer, device, joined
 
 
 def session_of(options: EstimateOptions) -> "Session":
-    """A session by the user's settings, not yet started; what is wrong with these is printed.
+    """A session with the user's settings, not yet started; problems with the settings are printed.
 
     Raises:
-        RequestError: when the simulated cards cannot be.
+        RequestError: if the cards cannot be simulated.
     """
-    # The session's modules are many and none of their objects goes: the collector would pass over them in vain.
+    # Loading the session's many modules frees no objects, so collecting garbage would be wasted.
     with without_collection():
         from gpudash.session import Session
 
@@ -222,11 +221,11 @@ def wait_until_ready(session: "Session", interruption: Interruption) -> None:
     """Wait for the machine's first readings.
 
     Raises:
-        RequestError: when they do not come, or the user interrupted.
+        RequestError: if they do not arrive, or the user interrupted.
     """
     waited = 0.0
     while not session.wait_ready(POLL_S):
-        # Counted waits, of which each takes its time: nothing else is done in this thread.
+        # Counting waits is accurate enough here: this thread does nothing else.
         waited += POLL_S
         if interruption.requested:
             raise RequestInterruptedError("Interrupted before anything was predicted.")
@@ -236,7 +235,7 @@ def wait_until_ready(session: "Session", interruption: Interruption) -> None:
 
 def _wait(session: "Session", interruption: Interruption) -> "Answer":
     with stderr().status("Predicting…") if sys.stderr.isatty() else nullcontext():
-        # Partial answers come as the alternatives are found; the command prints the whole alone.
+        # Partial answers arrive as alternatives are found; the command prints only the complete one.
         while (answer := session.estimates.wait(POLL_S)) is None or not answer.final:
             if interruption.requested:
                 raise RequestInterruptedError("Interrupted; nothing was predicted in full.")
@@ -244,8 +243,8 @@ def _wait(session: "Session", interruption: Interruption) -> "Answer":
 
 
 def _under_cap(answer: "Answer", session: "Session", device: str, options: EstimateOptions) -> "Answer":
-    """The answer with the ways out that a memory cap leaves."""
-    # The estimator judges under the cap and knows nothing of raising it, which takes the room of the whole card.
+    """The answer with the remedies that a memory cap allows."""
+    # The estimator works within the cap and cannot suggest raising it, which depends on the whole card.
     from gpudash.memory.explaining.remedies import with_raised_cap
 
     if options.memory_cap is None or answer.estimate is None or not options.alternatives:
@@ -256,7 +255,7 @@ def _under_cap(answer: "Answer", session: "Session", device: str, options: Estim
 
 
 def _print_failure(workload: str, device: str, answer: "Answer", *, as_json: bool) -> int:
-    """Say why nothing was predicted."""
+    """Report why nothing was predicted."""
     if answer.problem is None:
         kind, message, remedy = _reason(answer.estimate)
     else:
@@ -264,7 +263,7 @@ def _print_failure(workload: str, device: str, answer: "Answer", *, as_json: boo
     if as_json:
         about = {"workload": workload, "device": device, "simulated": kind_of(device) == "sim", "reason": message}
         error = {"kind": kind, "message": message, "remedy": remedy}
-        # Also on failure the document is complete, so that a script reads one shape.
+        # The document is complete even on failure, so that scripts can rely on its shape.
         print_json({"status": "failed", **about, "fits": None, "error": error})
     print_notice(f"{message} {remedy}".strip())
     return Exit.FAILED

@@ -1,4 +1,4 @@
-"""``gpudash estimate WORKLOAD``, ``--callable`` and ``--model``: what a run would take, and whether it fits."""
+"""``gpudash estimate WORKLOAD``, ``--callable`` and ``--model``: what a run would need, and whether it fits."""
 
 import shutil
 import sys
@@ -25,28 +25,27 @@ if TYPE_CHECKING:
     from gpudash.session import Session
 
 FOLLOWED_STEPS = 3
-"""Steps of a function that are followed: its optimizer makes its state in the first, and the third shows growth."""
+"""Steps of a function to follow: its optimizer creates its state in the first, and the third shows growth."""
 
 AS_CUDA_FORM = "Write for example: gpudash estimate --callable train.py:build --as-cuda --simulate 24GiB"
 
 PROGRAM_FORM = "Write for example: gpudash estimate --simulate 24GiB -- python train.py --epochs 3"
 
 OTHER_NAMES = {"--batch-size": "--batch", "--quantization": "--quantisation"}
-"""As transformers and vLLM write them."""
+"""Spellings of transformers and vLLM → our flags."""
 
 
 def add_estimate_commands(app: App, default: Callable[..., int] | None = None) -> None:
-    """Give ``gpudash estimate`` one sub-command per workload, its flags built from the spec.
+    """Add a sub-command per workload to ``gpudash estimate``, with flags built from its spec.
 
     Args:
         app: the command.
-        default: what it does without a workload; ``None`` for the prediction of a callable or a model.
+        default: called without a workload; ``None`` for the prediction of a callable or a model.
     """
     app.default(default or _estimate_callable)
     for name, spec in workloads().items():
         if has_fields(spec):
-            # A comparison has none of its own.
-            continue  # the memory of a comparison is that of the workload it runs
+            continue  # a comparison needs the memory of the workload it runs
         app.command(_command(spec), name=name, help=spec.summary, help_formatter=SpecHelp(spec))
 
 
@@ -64,32 +63,33 @@ def _estimate_callable(
     """Predict the memory of a workload, of a model by its config, of your own function, or of any program:
     gpudash estimate [OPTIONS] -- python train.py --epochs 3
 
-    A program is run as it is, by its own Python, with a GPU that is not there and nothing computed, until its optimizer
-    has taken three steps; then it is ended. What it writes is held back. Its output goes to standard error.
+    A program is run unchanged by its own Python, with a GPU that does not exist and without computing anything, until
+    its optimizer has taken three steps. What it writes is held back. Its output goes to standard error.
 
     Parameters
     ----------
     callable
-        Your own code, package.module:function or folder/file.py:function. It is given a torch.device, builds its model
-        there and returns a function that takes one step.
+        Your own function, package.module:function or folder/file.py:function. It is called with a torch.device, builds
+        its model there and returns a function that takes one step.
     model
-        A model in Hugging Face's form: its folder or its config.json; the weights need not be there. With --task,
-        --batch, --sequence, --precision, --optimizer and more, which gpudash estimate model --help lists. --task serve
-        answers for a server instead, with flags as vLLM names them and --users and --length; the guide lists them.
+        A model in Hugging Face's format: its folder or its config.json; the weights are not needed. Takes --task,
+        --batch, --sequence, --precision, --optimizer and more; see gpudash estimate model --help. With --task serve it
+        predicts a server, with vLLM's flags and --users and --length; the guide lists them.
     steps
-        Steps of the program or the callable that are followed. A callable that trains as a whole, such as
-        trainer.train, is called once.
+        Steps of the program or the callable to follow. A callable that trains as a whole, such as trainer.train, is
+        called once.
     as_cuda
-        Let the GPU answer for CUDA, so that code that says "cuda", or chooses a GPU by itself as Accelerator and
-        Trainer do, is predicted unchanged. The callable is given torch.device("cuda:0").
+        Let the GPU stand in for CUDA, so that unchanged code is predicted that uses "cuda", or chooses a GPU by itself
+        like Accelerator and Trainer. The callable is called with torch.device("cuda:0").
     python
-        The Python that follows it, such as .venv/bin/python: it needs torch and your libraries, not gpudash. Left out:
-        the one that gpudash runs in.
+        The Python that runs it, such as .venv/bin/python. It needs torch and your libraries, but not gpudash. Default:
+        the one that runs gpudash.
     let_it_write
-        Let a program write its files, instead of into a folder that is removed. Checkpoints are never written.
+        Let a program write its files rather than redirect them to a folder that is deleted. Checkpoints are never
+        written.
     download_config
-        Where --model names a model of the Hugging Face Hub that is not here, fetch its config.json, and nothing else,
-        into Hugging Face's cache. Without this the network is never used.
+        If --model names a model of the Hugging Face Hub that is not on this computer, download its config.json, and
+        nothing else, into Hugging Face's cache. Without this flag, the network is never used.
     """
     if let_it_write:
         raise RequestError("--let-it-write is for a program, and none is given.", PROGRAM_FORM)
@@ -109,7 +109,7 @@ def _estimate_callable(
     if options.preset is not None:
         raise RequestError("--preset: only workloads have presets.", "Leave it out, or name a workload.")
 
-    # Asked once the session knows its devices: "no device given" may come to be the CPU.
+    # Called once the session knows its devices: without --device, it may be the CPU.
     def ask(session: "Session", device: str) -> int:
         if as_cuda and device == "cpu":
             raise RequestError("--as-cuda lets code find a GPU, and the CPU is none.", AS_CUDA_FORM)
@@ -130,7 +130,7 @@ def _estimate_callable(
 
 
 def _wrong_workload(arguments: Sequence[str], callable: str | None) -> RequestError:
-    """Why words, or none, name no workload; words that name one have been taken by its own command."""
+    """The error for arguments that name no workload; names of workloads are handled by their own sub-commands."""
     known = workloads()
     there = [name for name, spec in known.items() if not has_fields(spec)]
     if not arguments:
@@ -144,17 +144,17 @@ def _wrong_workload(arguments: Sequence[str], callable: str | None) -> RequestEr
         )
     if first.startswith("-"):
         hint = did_you_mean(first.partition("=")[0], ("--callable", "--model", "--steps", "--as-cuda", "--python"))
-        # Only a beginning of a flag is left here: a known one would have been parsed.
+        # The parser handles known flags, so this one is unknown.
         return RequestError(f"Unknown option: {first}{hint}.", "gpudash estimate --help lists what there is.")
     wrong = no_workload(first, there)
     if shutil.which(first) is not None:
-        # A program's name where a workload's is wanted is the commonest mistake here, and its remedy two dashes.
+        # A program in place of a workload is the most common mistake; the remedy is `--`.
         wrong.remedy = f"{wrong.remedy} A program follows two dashes: gpudash estimate -- {' '.join(arguments)}"
     return wrong
 
 
 def _require_function(callable: str) -> None:
-    """Refuse what cannot name a function, before any process starts for it."""
+    """Reject what cannot name a function, before any process starts for it."""
     module, _, function = callable.rpartition(":")
     names = [function]
     if not module.endswith(".py"):  # a file may have any name, such as train-gpt.py
@@ -179,7 +179,7 @@ def _estimate_model(
     if is_serving(arguments):
         options.refuse_budget("A server takes what it is given")
         if options.epoch_steps is not None:
-            raise RequestError("A server has no epochs, so that --epoch-steps does not apply.", "Leave it out.")
+            raise RequestError("A server has no epochs, so --epoch-steps does not apply.", "Leave it out.")
         return estimate_serving(path, arguments, options)
     if (task := task_of(arguments)) is not None and task not in BUILT:
         hint = did_you_mean(task, (*BUILT, SERVE))
@@ -192,7 +192,7 @@ def _estimate_model(
 
 
 def _renamed(word: str) -> str:
-    """What other tools call a flag is what it is called here."""
+    """Replace a flag's name in other tools with ours."""
     name, is_set, value = word.partition("=")
     return f"{OTHER_NAMES.get(name, name)}{is_set}{value}"
 
@@ -215,13 +215,13 @@ def _command(spec_type: type[Spec]) -> Callable[..., int]:
 def _predicted(
     spec_type: type[Spec], given: Mapping[str, Any], options: EstimateOptions, python: str = sys.executable
 ) -> int:
-    """Predict a workload, and print the prediction or why there is none; the exit code."""
+    """Predict a workload, and print the prediction or why there is none; return the exit code."""
     try:
         whole = build(spec_type, given, options.preset)
     except ValueError as error:
         raise RequestError(f"{error}.", f"gpudash estimate {spec_type.name} --help lists what is allowed.") from None
     if isinstance(whole, ModelSpec) and whole.task == SERVE:
-        raise RequestError("A server is asked about by --model.", f"gpudash estimate --model {whole.path} --task serve")
+        raise RequestError("A server is predicted with --model.", f"gpudash estimate --model {whole.path} --task serve")
 
     def ask(session: "Session", device: str) -> int:
         if problems := whole.problems(device):
@@ -241,7 +241,7 @@ def _predicted(
 
 
 def _epoch_steps(spec: Spec) -> int | None:
-    """Steps of an epoch of a workload; ``None`` where it has none."""
+    """Steps of an epoch of a workload; ``None`` if it has none."""
     if isinstance(spec, TrainingSpec) and spec.mode == "train":
         return spec.batches_per_epoch
     return None

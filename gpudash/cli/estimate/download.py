@@ -1,4 +1,4 @@
-"""``--download-config``: a model's config from the Hugging Face Hub into Hugging Face's own cache, and nothing else."""
+"""``--download-config``: download a model's config from the Hugging Face Hub into its own cache, and nothing else."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from gpudash.specs.model_names import CONFIGS, HUB_NAME, cache_folder, has_name
 logger = logging.getLogger(__name__)
 
 MOST_BYTES = 4 * 2**20
-"""A larger config is not fetched; the longest that are published have some hundred KiB."""
+"""Maximum size of a config to download; the longest published ones have some hundred KiB."""
 
 ANSWER_S = 10.0
-"""Longest wait for what the Hub says of the file."""
+"""Seconds to wait for the Hub's metadata of the file."""
 
 BY_HAND = "Get its config.json in another way, and name its folder."
 SAY_A_NAME = "Write for example: gpudash estimate --model Qwen/Qwen3-8B --download-config"
@@ -23,16 +23,16 @@ LOG_IN = "Accept its terms on its page, and log in: hf auth login"
 
 
 def download_config(name: str) -> None:
-    """Fetch the config.json of a model that is not here; one that is here is left alone, and nothing is asked.
+    """Download the config.json of a model unless it is on this computer; then nothing is requested.
 
     Raises:
-        RequestError: one sentence, when there is no such name, or it cannot be fetched.
+        RequestError: one sentence, if there is no such model, or its config cannot be downloaded.
     """
     if has_name(name):
         return
     if not HUB_NAME.fullmatch(name):
         raise RequestError(f"--download-config needs a model's name on the Hub, and {name!r} is none.", SAY_A_NAME)
-    # Read by the library when it is imported, and meant for this process alike.
+    # The library reads this variable when it is imported, so check it before.
     if os.environ.get("HF_HUB_OFFLINE", "").casefold() in ("1", "true", "yes", "on"):
         raise RequestError("HF_HUB_OFFLINE is set, so that nothing is fetched.", "Unset it, or name a folder.")
     try:
@@ -41,11 +41,11 @@ def download_config(name: str) -> None:
         from huggingface_hub.utils.tqdm import disable_progress_bars
     except ImportError:
         raise RequestError(
-            "--download-config needs huggingface_hub, which this Python has not.",
+            "--download-config needs huggingface_hub, which this Python does not have.",
             "Install it: pip install 'gpudash[models]'",
         ) from None
     disable_progress_bars()
-    # Else the library asks the Hub for more than the file, and says more of this computer (`_http_user_agent`).
+    # Otherwise the library requests more than the file, and reveals more about this computer (`_http_user_agent`).
     constants.HF_HUB_DISABLE_TELEMETRY = True
     endpoint = os.environ.get("HF_ENDPOINT") or None
     config = CONFIGS[0]
@@ -60,7 +60,7 @@ def download_config(name: str) -> None:
             _refuse_size(name, size)
     except RequestError:
         raise
-    except Exception as error:  # of the library and of what it speaks HTTP with, which is another in each version
+    except Exception as error:  # raised by the library or its HTTP client, which differs between versions
         logger.exception("the config of %s was not fetched", name)
         raise _refusal(name, place, error) from error
 
@@ -73,14 +73,14 @@ def _refuse_size(name: str, size: int | None) -> None:
 
 
 def _refusal(name: str, place: str, error: Exception) -> RequestError:
-    """What went wrong in a sentence."""
+    """The error in one sentence."""
     from huggingface_hub import errors
 
     if isinstance(error, errors.GatedRepoError):
         return RequestError(f"{name} is given only to those who have accepted its terms.", LOG_IN)
     if isinstance(error, errors.RepositoryNotFoundError):
         return RequestError(f"{place} has no model {name}, or it is private.", f"Check the name, or: {LOG_IN}")
-    # A file that is in no cache since nobody could be reached is one of these, too.
+    # This type includes a file missing from the cache because the Hub was unreachable.
     if isinstance(error, errors.EntryNotFoundError) and not isinstance(error, errors.LocalEntryNotFoundError):
         return RequestError(f"{name} has no config.json on {place}.", BY_HAND)
     status = getattr(getattr(error, "response", None), "status_code", None)

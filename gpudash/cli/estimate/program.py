@@ -1,4 +1,4 @@
-"""``gpudash estimate -- COMMAND``: what a program would take of a GPU, run as it is with one that is not there."""
+"""``gpudash estimate -- COMMAND``: what an unchanged program would need of a GPU, run with one that does not exist."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -41,7 +41,7 @@ FLAGS = (
     "--epoch-steps",
     "--json",
 )
-"""Flags that are meant where one is mistyped."""
+"""Flags to suggest for a misspelt one."""
 
 
 def estimate_program(
@@ -52,18 +52,18 @@ def estimate_program(
     _as_cuda: Annotated[bool, Parameter(name="--as-cuda", negative="", show=False)] = True,
     options: EstimateOptions | None = None,
 ) -> int:
-    """Predict the memory of a program as it is: gpudash estimate [OPTIONS] -- python train.py --epochs 3
+    """Predict the memory of a program, unchanged: gpudash estimate [OPTIONS] -- python train.py --epochs 3
 
     Parameters
     ----------
     steps
-        Steps of its optimizer that are followed; then it is ended.
+        Steps of its optimizer to follow; then it is stopped.
     let_it_write
-        Let it write its files, instead of into a folder that is removed. Checkpoints are never written.
+        Let it write its files rather than redirect them to a folder that is deleted. Checkpoints are never written.
     show_output
-        Show what it prints, too. It runs without numbers: losses and other figures in it are not computed.
+        Also show its output. It runs without numbers: losses and other figures in it are not computed.
     _as_cuda
-        Always so: the GPU of a program answers for CUDA.
+        Always on: the GPU of a program stands in for CUDA.
     """
     if not command:
         raise RequestError("There is no command to predict.", PROGRAM_FORM)
@@ -76,7 +76,7 @@ def estimate_program(
 
 
 def _unknown(flag: str) -> RequestError:
-    """The answer to a flag that is not for programs."""
+    """The error for a flag that does not apply to programs."""
     name = flag.partition("=")[0]
     if name in ("--python", "--callable", "--model"):
         return RequestError(f"{name} is not for a program, whose command names its Python.", PROGRAM_FORM)
@@ -86,17 +86,17 @@ def _unknown(flag: str) -> RequestError:
 def _predict(
     command: Sequence[str], steps: int, options: EstimateOptions, *, lets_write: bool, shows_output: bool
 ) -> int:
-    """Predict, and print the prediction or why there is none; the exit code.
+    """Predict, and print the prediction or why there is none; return the exit code.
 
     Args:
         command: program and arguments.
-        steps: of its optimizer that are followed.
-        options: of the command.
+        steps: steps of its optimizer to follow.
+        options: options of the command.
         lets_write: whether it may write files.
-        shows_output: whether what it prints is shown where its numbers are not computed.
+        shows_output: whether to show its output, in which numbers are not computed.
 
     Raises:
-        RequestError: when the request was wrong or interrupted.
+        RequestError: if the request was invalid or interrupted.
     """
     from gpudash.session import Answer
     from gpudash.session.predicting.attempt import script_name
@@ -111,7 +111,7 @@ def _predict(
             wait_until_ready(session, interruption)
             device = options.chosen_device() or session.default_device()
             if device == "cpu" and options.device is None:
-                device = "sim:0"  # the one that is offered where there is no GPU
+                device = "sim:0"  # the one offered if there is no GPU
             targets = _targets(session, device, options)
             cards = session.estimates.card_requests(device, options.cards) if options.cards else []
         except ValueError as error:
@@ -146,7 +146,7 @@ def _predict(
 
 
 def _targets(session: "Session", device: str, options: EstimateOptions) -> "list[Target]":
-    """The cards of the program: the chosen one is its first, and those that are like it follow."""
+    """The cards of the program: the chosen one first, then those like it."""
     kind = device.partition(":")[0]
     if kind == "cpu":
         raise RequestError("A program is predicted on a GPU, and the CPU is none.", PROGRAM_FORM)

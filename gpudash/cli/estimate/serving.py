@@ -1,4 +1,4 @@
-"""``gpudash estimate --model PATH --task serve``: what a server of a model would take."""
+"""``gpudash estimate --model PATH --task serve``: what a server for a model would need."""
 
 import re
 from collections.abc import Sequence
@@ -30,17 +30,17 @@ SERVE_FLAGS = "gpudash estimate --task serve --help lists the flags."
 TOKEN_FLAGS = frozenset({
     "--max-model-len", "--max-num-batched-tokens", "--max-num-seqs", "--users", "--length", "--answer",
 })  # fmt: skip
-"""Of a server: numbers that may be written as vLLM's may, such as 8k."""
+"""Flags of a server whose numbers can be abbreviated as in vLLM, such as 8k."""
 
 SHORT_NUMBER = re.compile(r"(\d+(?:\.\d+)?)([kKmM])")
 SHORT = {"k": 1000, "K": 1024, "m": 10**6, "M": 2**20}
-"""What vLLM takes the letters for (``human_readable_int``)."""
+"""Meaning of the suffixes in vLLM (``human_readable_int``)."""
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class ServingOptions(ServerFlags):
-    """Flags as vLLM calls them, under all of their names, and what is asked."""
+    """vLLM's flags under all of their names, and the load on the server."""
 
     tensor_parallel: Annotated[int, Parameter(alias="--tensor-parallel-size")] = 1
     kv_dtype: Annotated[str, Parameter(alias="--kv-cache-dtype")] = "auto"
@@ -50,17 +50,17 @@ class ServingOptions(ServerFlags):
     quantization: Annotated[str | None, Parameter(alias="--quantisation")] = None
 
     users: int | None = None
-    """Requests that are to be served at a time."""
+    """Number of concurrent requests."""
 
     length: int | None = None
-    """Tokens of each, prompt and answer; left out: the longest request."""
+    """Tokens of each, prompt and answer; default: the longest possible request."""
 
     answer: int | None = None
-    """Tokens of the answer among them; left out: a quarter."""
+    """Tokens of the answer among them; default: a quarter."""
 
 
 def task_of(arguments: Sequence[str]) -> str | None:
-    """What ``--task`` says, in either form."""
+    """The value of ``--task``, in either spelling."""
     for word, following in pairwise([*arguments, ""]):
         if word == "--task":
             return following
@@ -70,41 +70,41 @@ def task_of(arguments: Sequence[str]) -> str | None:
 
 
 def is_serving(arguments: Sequence[str]) -> bool:
-    """Whether what is left of a command line asks for a server."""
+    """Whether the rest of a command line requests the prediction of a server."""
     return task_of(arguments) == SERVE
 
 
 def print_serving_help() -> int:
-    """Show the flags of a server, which are others than those of a run, and those of llama.cpp."""
+    """Show the flags of a server, which differ from those of a run, and those of llama.cpp."""
     for kind in (ServingOptions, LlamaOptions):
         _serving_app(kind).help_print([])
     return Exit.FINISHED
 
 
 def estimate_serving(path: str, arguments: Sequence[str], options: EstimateOptions) -> int:
-    """Answer for the model at ``path``.
+    """Predict a server for the model at ``path``.
 
     Args:
         path: a folder with ``config.json``, or that file.
-        arguments: the rest of the command line, of `ServingOptions`.
-        options: where, and which cards beside it.
+        arguments: the rest of the command line, for `ServingOptions`.
+        options: the device, and other cards.
 
     Raises:
-        RequestError: one sentence, when the model, a flag or the card cannot be.
+        RequestError: one sentence, if the model, a flag or the card is invalid.
     """
     from gpudash.simulator.refusal import CannotPredictError
     from gpudash.workloads.predicting.servers import model_server
 
-    # Both spellings, with a value behind `=` or after it.
+    # Both spellings: with the value after `=` or as the next argument.
     if any(word.partition("=")[0] == "--devices" for word in arguments):
-        raise RequestError("--devices: the cards of a server share its model.", "Say how many by --tensor-parallel.")
+        raise RequestError("--devices: the cards of a server share its model.", "Say how many with --tensor-parallel.")
     spec = ModelSpec(path=path)
     if spec.missing:
         message, _, remedy = spec.missing.partition(". ")
         raise RequestError(f"{message}.", remedy)
     table = options.card_table()
     if options.preset is not None or options.memory_cap is not None:
-        raise RequestError("A server has no preset and no memory cap.", "Say --gpu-memory-utilization instead.")
+        raise RequestError("A server has no preset and no memory cap.", "Use --gpu-memory-utilization instead.")
     found_at = spec.folder
     if found_at.endswith(".gguf"):
         return _estimate_gguf(found_at, arguments, options)
@@ -140,7 +140,7 @@ def estimate_serving(path: str, arguments: Sequence[str], options: EstimateOptio
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class LlamaOptions(LlamaFlags):
-    """Flags as llama.cpp calls them, under those of other servers too."""
+    """llama.cpp's flags, also under the names that other servers use."""
 
     gpu_layers: Annotated[int | None, Parameter(alias="--n-gpu-layers")] = None
     context: Annotated[int | None, Parameter(alias=("--ctx-size", "--max-model-len"))] = None
@@ -149,13 +149,13 @@ class LlamaOptions(LlamaFlags):
 
 
 def _estimate_gguf(path: str, arguments: Sequence[str], options: EstimateOptions) -> int:
-    """Answer for a GGUF file in llama.cpp."""
+    """Predict llama.cpp for a GGUF file."""
     from gpudash.cli.terminal.estimates.llama_report import print_llama
     from gpudash.memory.serving.gguf import read_gguf
     from gpudash.memory.serving.llama_cpp import LlamaModel
 
     if options.cards:
-        raise RequestError("--cards: a GGUF file is held against one card.", "Name it by --simulate.")
+        raise RequestError("--cards: a GGUF file is held against one card.", "Name it with --simulate.")
     flags = _parsed(arguments, LlamaOptions)
     try:
         model = LlamaModel(read_gguf(Path(path)))
@@ -170,7 +170,7 @@ def _estimate_gguf(path: str, arguments: Sequence[str], options: EstimateOptions
 Options = TypeVar("Options", ServingOptions, LlamaOptions)
 
 
-# An application of its own: the flags of a server overlap with those of a workload by other names.
+# A separate application: some flags of a server have the name, but not the meaning, of a workload's.
 def _serving_app(kind: type[ServingOptions] | type[LlamaOptions]) -> App:
     path = "PATH"
     about = (
@@ -211,7 +211,7 @@ def _parsed(arguments: Sequence[str], kind: type[Options]) -> Options:
 
 
 def _written_out(before: str, word: str) -> str:
-    """A word with a number such as 8k written out, where it is one of `TOKEN_FLAGS`, in either form."""
+    """Expand a number such as 8k if it belongs to one of `TOKEN_FLAGS`, in either spelling."""
     name, is_set, value = word.partition("=")
     if not is_set:
         name, value = before, word
@@ -233,7 +233,7 @@ def _names_task(arguments: Sequence[str], place: int) -> bool:
 
 
 def _card(options: EstimateOptions) -> ServerCard:
-    """The card that was named, else the machine's own; where that has none, the first of those beside it."""
+    """The card that was named, else the machine's own, else the first of the other cards."""
     if options.simulate:
         if len(options.simulate) > 1 and options.device is None:
             raise RequestError(

@@ -1,1 +1,1 @@
-"""The commands that read what is on the disk: recordings, exports of them, and memory snapshots."""
+"""The commands that read files: recordings, exports of them, and memory snapshots."""

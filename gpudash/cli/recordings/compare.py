@@ -1,4 +1,4 @@
-"""``gpudash compare A B``: two recorded runs beside one another, and an exit code for CI."""
+"""``gpudash compare A B``: two recorded runs side by side, with an exit code for CI."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gpudash.telemetry.comparing import ComparedRun, Comparison
 
 NAMED = 6
-"""Fields of a spec that a sentence names; more are counted."""
+"""Fields of a spec that a sentence names; further ones are counted."""
 
 _DID = {
     "running": "has not ended",
@@ -23,7 +23,7 @@ _DID = {
 }
 
 _SPARED = ("noise", "B over A")
-"""Columns that a narrow terminal goes without, in this order: the words tell of the one, A and B of the other."""
+"""Columns dropped in a narrow terminal, in this order: the verdict implies the first, A and B the second."""
 
 _STYLES = {"better": "green", "worse": "bold red"}
 
@@ -37,23 +37,23 @@ def compare(
     allow_noise: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
-    """Compare two recorded runs: every figure as B minus A, with the noise of both, and what was asked of each.
+    """Compare two recorded runs: every figure as B minus A, with the noise of both, and their parameters.
 
-    Of a recording with several runs the last is taken; FILE#2 picks the second.
+    If a recording has several runs, its last one is used; FILE#2 selects the second.
 
     Parameters
     ----------
     a
-        The recording that is compared with, or FILE#N for its Nth run.
+        The recording to compare with, or FILE#N for its Nth run.
     b
-        The recording that is compared, or FILE#N.
+        The recording to compare, or FILE#N.
     tolerance
-        Exit with 1 when B is worse by more than this (10% or 0.1) and more than the noise in median throughput,
-        seconds, peak memory or final loss, or when it did not end as well; also where the specs differ. What is worse
-        by more than this but within the noise, and differs by more than 5 %, is too noisy to tell: that fails as well,
-        since it was not shown to be as good. Repeat both with more steps then.
+        Exit with 1 if B is worse by more than this (10% or 0.1) and by more than the noise in median throughput,
+        seconds, peak memory or final loss, or if it did not end as well; also if the specs differ. Whatever is worse
+        by more than this and by more than 5 %, but within the noise, is too noisy to tell. That fails as well, since B
+        has not been shown to be as good; repeat both runs with more steps.
     allow_noise
-        Only warn of what is too noisy to tell.
+        Only warn about figures that are too noisy to tell.
     json
         Print one JSON document.
     """
@@ -93,7 +93,7 @@ def _run(text: str) -> "ComparedRun":
 
 
 def _reasons(comparison: "Comparison", tolerance: float) -> str:
-    """Why the comparison fails, in one sentence; "" when it does not."""
+    """Why the comparison fails, in one sentence; "" if it passes."""
     from gpudash.telemetry.comparing.comparison import ENDING
 
     worse = comparison.worse(tolerance)
@@ -114,7 +114,7 @@ def _reasons(comparison: "Comparison", tolerance: float) -> str:
 
 
 def _unclear(comparison: "Comparison", tolerance: float) -> str:
-    """What is beyond the tolerance and too noisy to tell, in one sentence; "" for nothing."""
+    """What exceeds the tolerance but is too noisy to tell, in one sentence; "" for nothing."""
     from gpudash.telemetry.comparing.comparison import UNCLEAR, signed, value_text
 
     names = comparison.unclear(tolerance)

@@ -1,4 +1,4 @@
-"""``gpudash export``: a recording for other programs, as pictures, or as a report."""
+"""``gpudash export``: write a recording for other programs, as pictures, or as a report."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from cyclopts import Parameter
 from gpudash.cli.terminal.output import Exit, RequestError, print_notice
 
 SIZE = (1280, 900)
-"""Pixels of a picture where none are asked for."""
+"""Default size of a picture, in pixels."""
 
 SMALLEST, LARGEST = 320, 8000
 
 MOST_DIGITS = 9
-"""Digits of a number of pixels; Python itself reads no number of thousands of them."""
+"""Maximum digits of a number of pixels; Python rejects numbers with thousands of digits."""
 
 Format = Literal["csv", "parquet", "json", "png", "svg", "trace", "perfetto", "html", "tensorboard", "wandb", "mlflow"]
 
@@ -41,17 +41,17 @@ def export(
     file
         The recording.
     to
-        What to write.
+        The format.
     out
-        Where to write it; for a tracker a folder that is new or empty.
+        The file to write; for a tracker, a folder that is new or empty.
     force
-        Replace a file that is there.
+        Replace an existing file.
     theme
         Colours of a picture.
     size
         Width and height of a picture in pixels, such as 1280x900.
     profile
-        For ui.perfetto.dev: a trace that torch.profiler exported meanwhile, to lay the recording's memory beside.
+        For ui.perfetto.dev: a trace that torch.profiler exported during the recording, to show its memory beside.
     """
     from gpudash.telemetry.recording.recorder import RecordingError
 
@@ -135,10 +135,10 @@ def _draw(file: Path, out: Path, size: tuple[int, int], theme: Literal["light", 
 
 
 def _pixels(text: str) -> tuple[int, int]:
-    """Width and height.
+    """Parse width and height.
 
     Raises:
-        RequestError: when the text is no size, or the picture would be smaller or larger than can be drawn.
+        RequestError: if the text is not a size, or the picture would be too small or too large to draw.
     """
     width, cross, height = text.lower().partition("x")
     if not (cross and all(side.isdecimal() and len(side) <= MOST_DIGITS for side in (width, height))):

@@ -1,4 +1,4 @@
-"""``gpudash open``: a memory snapshot, a trace, a recording or the readings of another machine in the window."""
+"""``gpudash open``: open a memory snapshot, a trace, a recording or another machine's readings in the window."""
 
 import sys
 from collections.abc import Sequence
@@ -28,32 +28,32 @@ def open_address(
     """Open a memory snapshot, the folder of an out-of-memory report, a trace of torch.profiler, or a recording in the
     window.
 
-    A trace is what prof.export_chrome_trace("trace.json.gz") writes: its operators and its memory are shown. Without a
-    display they are printed. The scalars of TensorBoard's event files are shown as the losses of runs.
+    A trace is written by prof.export_chrome_trace("trace.json.gz"); its operators and its memory are shown. Without a
+    display, they are printed. Scalars in TensorBoard's event files are shown as the losses of runs.
 
-    Recordings of one torchrun job, each made by gpudash watch on a node of its own, open together as one. Two of
-    machines on which nothing was run, such as two over ssh, are laid over one another.
+    Recordings of one torchrun job, made by gpudash watch on each node, open together as one. Two recordings of
+    machines without runs, such as two over ssh, are overlaid.
 
     With - it shows what another machine sends: ssh HOST gpudash monitor --json-lines | gpudash open -
 
-    With ssh://HOST, or several of them, it shows other machines live, read over ssh with nothing installed there.
+    With one or more ssh://HOST it shows other machines live, read over ssh with nothing installed there.
 
-    With prometheus:http://HOST:9090 it shows every GPU that a Prometheus server knows; GPUDASH_PROMETHEUS_TOKEN holds
-    the token of one that asks for it.
+    With prometheus:http://HOST:9090 it shows every GPU that a Prometheus server monitors. Set GPUDASH_PROMETHEUS_TOKEN
+    if the server requires a token.
 
-    No data leaves this computer; a Prometheus server learns what it is asked, a machine over ssh runs a reader of ours.
+    No data leaves this computer, except for queries to a Prometheus server and a reader program sent to a machine over
+    ssh.
 
     Parameters
     ----------
     address
-        A snapshot as torch.cuda.memory writes it, a folder that `gpudash watch` left behind, a trace as torch.profiler
-        exports it, a recording, - for the
-        JSON lines of `gpudash monitor` on standard input, ssh://[user@]host[:port], or prometheus: and the address of
-        a Prometheus server.
+        A snapshot written by torch.cuda.memory, a folder that `gpudash watch` left behind, a trace exported by
+        torch.profiler, a recording, - for the JSON lines of `gpudash monitor` on standard input,
+        ssh://[user@]host[:port], or prometheus: and the address of a Prometheus server.
     others
         The recordings of the other nodes, or more machines.
     table
-        Print the operators of a trace here in place of opening the window.
+        Print the operators of a trace in the terminal instead of opening the window.
     json
         Print them as one JSON document.
     """
@@ -96,7 +96,7 @@ def _open_file(path: Path) -> int:
     try:
         found = find_file(path)
         if found.kind == "recording":
-            open_recording(found.path).close()  # what is no recording is told here, before a window opens
+            open_recording(found.path).close()  # report what is not a recording here, before a window opens
     except (ValueError, RecordingError) as error:
         raise RequestError(str(error)) from None
     if found.kind == "trace" and not has_display():

@@ -1,4 +1,4 @@
-"""A trace of torch.profiler in the terminal: its operators as a table, or as one JSON document."""
+"""A torch.profiler trace in the terminal: its operators as a table, or as one JSON document."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from gpudash.memory.profiler_trace.profile import TraceProfile
 
 MOST_ROWS = 30
-"""Operators in the table; --json has all that are kept."""
+"""Maximum number of operators in the table; --json has all that are kept."""
 
 
 def print_trace(path: Path, *, as_json: bool) -> int:
-    """Print what a trace says.
+    """Print the operators of a trace.
 
     Raises:
-        RequestError: it cannot be read.
+        RequestError: if it cannot be read.
     """
     profile = _read(path)
     if as_json:
         document = profile.to_json()
-        del document["timeline"]  # for the window's picture
+        del document["timeline"]  # only the window draws it
         print_json({"file": str(path), "sentence": profile.sentence, **document})
         return Exit.FINISHED
     for text in profile.warnings:

@@ -1,4 +1,4 @@
-"""``gpudash runs``: the recorded runs, and what one of them came to."""
+"""``gpudash runs``: the recorded runs, and the result of one of them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from gpudash.telemetry.recording.facts import Facts, RunFacts
 
 LISTED = 20
-"""Recordings that are listed unless told otherwise."""
+"""Default number of recordings listed."""
 
 PEAK_S = 0.5
-"""Longest that the peaks of one recording are looked for: many are listed."""
+"""Seconds spent searching for the peaks of one recording: many are listed."""
 
 RECORD_FIRST = "gpudash run and gpudash watch record what they run."
 
@@ -28,16 +28,16 @@ def runs(
     most: Annotated[int, Parameter(validator=Number(gte=1, lte=1000))] = LISTED,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
-    """List the recorded runs, the newest recording first; or say what one of them came to, and why memory ran out.
+    """List the recorded runs, the newest recording first; or show the result of one, and why its memory ran out.
 
     Parameters
     ----------
     recording
-        A recording, for what its last run came to; FILE#2 picks the second.
+        A recording whose last run's result to show; FILE#2 selects the second run.
     folder
-        Folder of the recordings; left out: gpudash's own.
+        Folder of the recordings; default: gpudash's own.
     most
-        Recordings that are listed, the newest.
+        Number of recordings to list, newest first.
     json
         Print one JSON document.
     """
@@ -49,7 +49,7 @@ def runs(
 
 
 def _show(text: str, *, as_json: bool) -> int:
-    """Print what a run came to, as the command that ran it did."""
+    """Print the result of a run in the format of the command that ran it."""
     from gpudash.session.recordings.comparing.comparison_loader import load_run, split_run
     from gpudash.telemetry.recording.recorder import RecordingError
 
@@ -82,7 +82,7 @@ def _show(text: str, *, as_json: bool) -> int:
 
 
 def _list(folder: Path | None, most: int, *, as_json: bool) -> int:
-    """Print the recordings of a folder with their runs."""
+    """List the recordings of a folder with their runs."""
     from gpudash.system.settings import recordings_folder
     from gpudash.telemetry.recording.facts import read_facts
     from gpudash.telemetry.recording.schema import SUFFIX

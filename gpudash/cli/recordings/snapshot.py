@@ -1,4 +1,4 @@
-"""``gpudash snapshot FILE``: a memory snapshot summarised, explained and replayed; or taken of a running program."""
+"""``gpudash snapshot FILE``: summarise, explain and replay a memory snapshot; or take one of a running program."""
 
 import os
 from pathlib import Path
@@ -47,33 +47,34 @@ def snapshot(
     force: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
-    """Say what filled the memory in a torch memory snapshot, who allocated it, and what would have fitted.
+    """Show what filled the memory in a torch memory snapshot, who allocated it, and what would have fitted.
 
     Parameters
     ----------
     file
-        The snapshot, or the folder of a report that holds one.
+        The snapshot, or the folder of a report with one.
     other
-        A later snapshot to compare it with: what grew and what shrank, by call site, where memory ran out or else at
-        the peak.
+        A later snapshot to compare it with: what grew and what shrank, by call site, at the point where memory ran out
+        or else at the peak.
     pid
-        Take it of this running program, as gpudash watch --attach goes inside, and leave the program as it was.
+        Take the snapshot of this running program, entered as by gpudash watch --attach, and leave the program as it
+        was.
     output
-        The file to write then.
+        File to write that snapshot to.
     with_
-        Go inside by a debugger, and no other way.
+        Enter the process only with a debugger.
     capacity
-        Replay it with so much memory for PyTorch: a size (8GiB), or that of a GPU (h100; gpudash devices --known).
+        Replay it with this much memory for PyTorch: a size (8GiB), or that of a GPU (h100; gpudash devices --known).
     settings
-        Replay it under these settings of the allocator, as PYTORCH_ALLOC_CONF takes them.
+        Replay it with these allocator settings, in the format of PYTORCH_ALLOC_CONF.
     device
-        Index of the device; all of the file when left out.
+        Index of the device; default: all devices in the file.
     sources
-        Show lines of the Python files in this folder only: a snapshot names files as its author likes.
+        Only show source lines of Python files in this folder: a snapshot may name any file.
     html
-        Also write a report that a browser shows.
+        Also write a report for a browser.
     force
-        Replace a report, or a snapshot, that is there.
+        Replace an existing report or snapshot.
     json
         Print one JSON document.
     """
@@ -109,7 +110,7 @@ def snapshot(
 
 
 def _taken(pid: int, output: Path, *, by_gdb: bool, force: bool) -> Path:
-    """The file that a running program has written."""
+    """Take a snapshot of a running program; return its file."""
     from gpudash.session.watching.attaching.attached import save_snapshot_of
 
     try:
@@ -136,7 +137,7 @@ def _studied(
     opened = OpenedSnapshot(path)
     opened.start()
     try:
-        # meanwhile the file is read
+        # The file is being read in the meantime.
         from gpudash.memory.snapshot.summary import studied
         from gpudash.session.recordings.report_folder import sidecar_of
 
@@ -147,11 +148,12 @@ def _studied(
     try:
         return read, studied(read, capacity, settings, device, _lines_in(sources), known)
     except ValueError as error:
-        raise RequestError(str(error), "gpudash snapshot --help says what can be asked.") from None
+        raise RequestError(str(error), "gpudash snapshot --help lists the options.") from None
 
 
 def _lines_in(folder: Path | None) -> "SourceLine":
-    """What gives lines of source: those of the Python files in a folder, wherever links lead; of all without one."""
+    """A reader of source lines: only of Python files inside a folder, with links resolved; of all files without
+    one."""
     from gpudash.system.foreign_files import source_line
 
     if folder is None:
@@ -159,7 +161,7 @@ def _lines_in(folder: Path | None) -> "SourceLine":
     whole = folder.resolve()
 
     def line_inside(file: str, line: int) -> str:
-        # a name that no file can have is inside nothing
+        # A name with a null character cannot be resolved.
         if "\0" in file or not Path(os.path.realpath(file)).is_relative_to(whole):
             return ""
         return source_line(file, line)
@@ -168,11 +170,11 @@ def _lines_in(folder: Path | None) -> "SourceLine":
 
 
 MOST_CHANGES = 20
-"""Call sites in the table of what changed."""
+"""Maximum number of call sites in the table of changes."""
 
 
 def _compare(first: Path, second: Path, device: int | None, sources: Path | None, *, as_json: bool) -> int:
-    """Print what changed from one snapshot to another."""
+    """Print what changed between two snapshots."""
     studied_both = (_studied(path, device=device, sources=sources) for path in (first, second))
     (before, (one, *_)), (after, (another, *_)) = studied_both
     from gpudash.memory.snapshot.summary import compared_with
@@ -201,7 +203,7 @@ def _compare(first: Path, second: Path, device: int | None, sources: Path | None
 
 
 def _found(file: Path) -> Path:
-    """The snapshot that is meant: a file, or the one in the folder of a report."""
+    """The snapshot to read: the file itself, or the one in a report folder."""
     from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
 
     try:
@@ -219,7 +221,7 @@ def _found(file: Path) -> Path:
 
 
 def _check_target(html: Path, path: Path, force: bool) -> None:
-    """Refuse to write where something is that is not to be lost, before any work is done."""
+    """Refuse to overwrite an existing file, before any work is done."""
     try:
         if not html.exists():
             return

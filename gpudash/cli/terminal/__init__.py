@@ -1,1 +1,1 @@
-"""What the terminal takes and shows: flags in common, reports, and how a command is broken off."""
+"""Input and output in the terminal: common flags, reports, and interrupting a command."""

@@ -1,6 +1,6 @@
-"""What a prediction may come to: at most so much, or no more than was stored of it before.
+"""Limits for a prediction: a maximum, or the stored result of an earlier one.
 
-Annotations are evaluated, as in `gpudash.cli.terminal.flags`.
+Annotations are evaluated at run time, as in `gpudash.cli.terminal.flags`.
 """
 
 import re
@@ -25,42 +25,42 @@ if TYPE_CHECKING:
 BUDGET = Parameter(group="A budget")
 
 MOST_SOURCE_BYTES = 4 * 2**20
-"""Of a file of code in which a function is looked for."""
+"""Maximum size of a source file that is searched for a function."""
 
 
 @Parameter(name="*")
 @dataclass(kw_only=True)
 class BudgetOptions:
-    """What makes a prediction fail, for CI."""
+    """Flags that make a prediction fail, for CI."""
 
     max: Annotated[CardSize | None, BUDGET] = None
-    """Exit with 1 when the run needs more of a device than this (20GiB, or what a GPU has by its name: l4), the
-    context included."""
+    """Exit with 1 if the run needs more memory of a device than this, including the context (20GiB, or that of a GPU
+    by name: l4)."""
 
     baseline: Annotated[Path | None, BUDGET] = None
-    """Exit with 1 when the run needs more than what --write-baseline has stored here, and show what changed."""
+    """Exit with 1 if the run needs more than is stored here by --write-baseline, and show what changed."""
 
     tolerance: Annotated[str | None, Parameter(metavar="SHARE", allow_leading_hyphen=True), BUDGET] = None
-    """Growth beyond the baseline that is let pass (2% or 0.02); 1% when left out."""
+    """Growth over the baseline that is tolerated (2% or 0.02); default: 1%."""
 
     write_baseline: Annotated[Path | None, Parameter(negative=""), BUDGET] = None
-    """Store what the run needs in this file, beside what it has of other workloads."""
+    """Store what the run needs in this file, beside other workloads stored there."""
 
     junit: Annotated[Path | None, Parameter(negative=""), BUDGET] = None
-    """Write the verdict as a JUnit file, which CI servers read."""
+    """Write the verdict to a JUnit file, for CI servers."""
 
     sarif: Annotated[Path | None, Parameter(negative=""), BUDGET] = None
-    """Write what is beyond the budget as a SARIF file, for code scanning: at the line that allocates most, or at the
-    function that was named."""
+    """Write what exceeds the budget to a SARIF file for code scanning, at the line that allocates most, or at the
+    named function."""
 
     def refuse_budget(self, why: str) -> None:
-        """Say that what is asked has no budget, where one was given.
+        """Reject a budget where none applies.
 
         Args:
-            why: the beginning of a sentence.
+            why: beginning of the sentence.
 
         Raises:
-            RequestError: when one was.
+            RequestError: if a budget was given.
         """
         given = {"--max": self.max, "--baseline": self.baseline, "--write-baseline": self.write_baseline}
         given |= {"--junit": self.junit, "--sarif": self.sarif}
@@ -69,10 +69,10 @@ class BudgetOptions:
             raise RequestError(f"{why}, so that {named[0]} does not apply.", f"Leave {named[0]} out.")
 
     def budget(self) -> "Budget":
-        """What was asked for, with the baseline read.
+        """The budget that was given, with the baseline loaded.
 
         Raises:
-            RequestError: when that is no budget, or a file cannot be used.
+            RequestError: if it is not valid, or a file cannot be used.
         """
         if self.max == 0:
             raise RequestError("--max 0 leaves nothing to run in.", "Write for example --max 20GiB.")
@@ -90,7 +90,7 @@ class BudgetOptions:
             if self.baseline is not None:
                 stored = read_baselines(self.baseline)
             if self.write_baseline is not None and self.write_baseline.exists():
-                read_baselines(self.write_baseline)  # so that nothing else is replaced, and nothing is done in vain
+                read_baselines(self.write_baseline)  # refuse to replace any other file, before the work
         except BaselineError as error:
             raise RequestError(str(error), "--write-baseline FILE writes one.") from None
         except OSError as error:
@@ -101,14 +101,14 @@ class BudgetOptions:
 
 @dataclass(frozen=True)
 class Budget:
-    """What a prediction is held against.
+    """What a prediction is compared with.
 
     Attributes:
-        most: bytes; ``None`` without a limit.
-        file, stored: a baseline and what it has by workload; ``None`` without one.
-        tolerance: as of `FootprintChange`.
-        target: where the prediction is to be stored.
-        junit, sarif: files that the verdict is written to.
+        most: bytes; ``None`` for no limit.
+        file, stored: the baseline's file, and its content by workload; ``None`` without one.
+        tolerance: as in `FootprintChange`.
+        target: file to store the prediction in.
+        junit, sarif: files to write the verdict to.
     """
 
     most: int | None = None
@@ -120,10 +120,10 @@ class Budget:
     sarif: Path | None = None
 
     def judge(self, estimate: "Estimate") -> "Judged":
-        """The verdict on a prediction, which is stored where that was asked for.
+        """Judge a prediction, and store it if requested.
 
         Raises:
-            RequestError: when the baseline knows nothing of the workload, or the prediction or a report cannot be
+            RequestError: if the baseline does not contain the workload, or the prediction or a report cannot be
                 stored.
         """
         judged = self._judged(estimate)
@@ -150,7 +150,7 @@ class Budget:
             name = estimate.workload
         else:
             name = f"{estimate.workload} {estimate.model.architecture}"
-        # Bytes that are not known are more than any limit.
+        # An unknown need exceeds every limit.
         within = None
         if self.most is not None:
             within = needed is not None and needed <= self.most
@@ -160,12 +160,12 @@ class Budget:
             return Judged(self.most, within, None, tuple(sentences))
         if needed is None:
             raise RequestError(
-                # Only a run until out-of-memory has no need of its own.
-                f"{name} takes all the memory there is, so that there is nothing to compare or store.",
+                # Only a run until out-of-memory has an unknown need.
+                f"{name} takes all the memory there is, so there is nothing to compare or store.",
                 "Give a run that ends by itself.",
             )
         now = _footprint(estimate, needed)
-        # Before the baseline is written anew: both may be the same file.
+        # Compare before storing: both may be the same file.
         if self.stored is not None:
             change = self._change(now, name)
             sentences.append(change.headline)
@@ -195,7 +195,7 @@ class Budget:
 
 
 def _checked(judged: "Judged", estimate: "Estimate") -> "CheckedBudget":
-    """A judged prediction as the reports have it."""
+    """A verdict in the form that the reports use."""
     from gpudash.telemetry.comparing.budget_report import CheckedBudget, Outcome
 
     outcome: Outcome = "passed"
@@ -223,7 +223,7 @@ def _checked(judged: "Judged", estimate: "Estimate") -> "CheckedBudget":
 
 
 def _place(estimate: "Estimate") -> tuple[str, int]:
-    """Where a reader should look: the line that holds most, else the function that was named; "" and 0 without one."""
+    """Where a reader should look: the line that holds most, else the named function; "" and 0 if there is neither."""
     for place in estimate.by_line:
         file, _, number = place.partition(", in ")[0].rpartition(":")
         if number.isdecimal():
@@ -242,7 +242,7 @@ def _place(estimate: "Estimate") -> tuple[str, int]:
 
 
 def _beyond(workload: str, needed: int | None, most: int) -> str:
-    """Why a prediction is above its limit."""
+    """Why a prediction exceeds its limit, in a sentence."""
     if needed is None:
         return f"{workload} takes all the memory there is, and --max allows {format_bytes(most)}."
     scale = SizeScale.of(needed, most)
@@ -253,13 +253,14 @@ def _beyond(workload: str, needed: int | None, most: int) -> str:
 
 
 def _footprint(estimate: "Estimate", needed: int) -> "Footprint":
-    """What is compared of a prediction: what it needs, and of what is allocated at the peak the categories and phases.
+    """What is compared of a prediction: its total, and the categories and phases of what is allocated at the peak.
 
-    What the allocator holds beside its tensors, and the context, are parts as well, so that they add up.
+    The context, and what the allocator holds beyond its tensors, are categories too, so that these add up to the
+    total.
     """
     from gpudash.telemetry.comparing.baseline import Footprint
 
-    # What the allocator needs beyond its tensors: cached blocks and the ends of segments.
+    # The allocator also holds cached blocks and unused ends of segments.
     idle = needed - estimate.overhead_bytes - (estimate.peak_allocated_bytes or 0)
     outside = {"context": estimate.overhead_bytes, "idle inside PyTorch": max(0, idle)}
     categories = {**estimate.by_category, **{name: size for name, size in outside.items() if size}}
@@ -272,13 +273,13 @@ def _footprint(estimate: "Estimate", needed: int) -> "Footprint":
 
 @dataclass(frozen=True)
 class Judged:
-    """A prediction held against a `Budget`.
+    """A prediction compared with a `Budget`.
 
     Attributes:
-        most: bytes that are allowed.
-        within: whether it needs no more.
-        change: beside the baseline.
-        sentences: the verdicts, for a person.
+        most: limit in bytes.
+        within: whether the prediction is within the limit.
+        change: difference from the baseline.
+        sentences: the verdicts in words.
     """
 
     most: int | None
@@ -288,18 +289,18 @@ class Judged:
 
     @property
     def beyond(self) -> bool:
-        """Whether it is more than is allowed."""
+        """Whether the budget is exceeded."""
         return self.within is False or (self.change is not None and self.change.grown)
 
     def to_json(self) -> dict[str, Any]:
-        """The keys that ``gpudash estimate --json`` has of it."""
+        """The keys of the verdict in ``gpudash estimate --json``."""
         change = None
         if self.change is not None:
             change = self.change.to_json()
         return {"max_bytes": self.most, "within_max": self.within, "baseline": change}
 
     def print_changes(self) -> None:
-        """The table of what changed."""
+        """Print the table of changes."""
         if self.change is None:
             rows = []
         else:

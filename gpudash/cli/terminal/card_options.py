@@ -1,6 +1,6 @@
-"""Which cards a prediction is told for beside its own, at what prices and in which order.
+"""Flags for predicting other cards too: which ones, their prices and their order.
 
-Annotations are evaluated, as in `gpudash.cli.terminal.flags`.
+Annotations are evaluated at run time, as in `gpudash.cli.terminal.flags`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gpudash.speed.work import StepTime
 
 LARGEST_FILE_BYTES = 64 * 2**10
-"""Bytes of a file of prices: one takes 30."""
+"""Maximum size of a file of prices; a single price takes 30 bytes."""
 
 CARDS = Parameter(group="Other cards, and money")
 
@@ -41,10 +41,10 @@ def _parsed_cards(_type: Any, tokens: Any) -> list[SimulatedCard]:
 
 
 def _own_card(text: str, own: OwnCards) -> KnownGpu | None:
-    """A card of the user's own by its name; ``None`` when there is none.
+    """A card of the user's own by its name; ``None`` if there is none.
 
     Raises:
-        ValueError: one sentence, when its file does not say how much memory it has.
+        ValueError: one sentence, if its file lacks the size of its memory.
     """
     name = next((name for name in own.performance if name.casefold() == text.strip().casefold()), None)
     if name is None:
@@ -70,37 +70,37 @@ RequestedCards = Annotated[
         json_list=False,
     ),
 ]
-"""Cards that are asked about; a flag that may be repeated."""
+"""Cards to predict for; a flag that may be repeated."""
 
 
 @Parameter(name="*")
 @dataclass(kw_only=True)
 class CardOptions:
-    """What is asked of other cards than the one in question."""
+    """Flags about other cards than the run's own."""
 
     cards: Annotated[RequestedCards, CARDS] = field(default_factory=list)
-    """Answer for these cards as well, also for a server: names with commas between them (rtx3060,rtx4090,h100), sizes,
-    or cards of your own."""
+    """Predict for these cards as well, also a server: names separated by commas (rtx3060,rtx4090,h100), sizes, or
+    cards of your own."""
 
     price: Annotated[list[str], Parameter(negative="", metavar="CARD=PRICE/h", show_default=False), CARDS] = field(
         default_factory=list
     )
-    """What an hour of a card costs (rtx4090=0.44/h, or h100=2.49EUR/h). May be repeated."""
+    """Price of an hour of a card (rtx4090=0.44/h, or h100=2.49EUR/h). May be repeated."""
 
     prices: Annotated[Path | None, Parameter(negative=""), CARDS] = None
-    """TOML file with such prices: currency = "EUR", and a table [prices] with lines such as rtx4090 = 0.44."""
+    """TOML file of such prices: currency = "EUR", and a table [prices] with lines such as rtx4090 = 0.44."""
 
     sort: Annotated[Order | None, Parameter(negative=""), CARDS] = None
-    """What the cards are sorted by; left out: as they were named."""
+    """What the cards are sorted by; default: as they were named."""
 
     epoch_steps: Annotated[int | None, Parameter(validator=Number(gte=1)), CARDS] = None
-    """Steps of an epoch, for its time, energy and price; left out: the workload's own, else 1,000 steps are told."""
+    """Steps of an epoch, to compute its time, energy and price; default: the workload's own, else 1,000 steps."""
 
     def card_table(self) -> "CardTable":
-        """What was asked for, with the prices read.
+        """The cards that were named, with the prices loaded.
 
         Raises:
-            RequestError: when a price, a file or the order cannot be.
+            RequestError: if a price, a file or the order is invalid.
         """
         if not self.cards and (self.price or self.prices is not None or self.sort is not None):
             given = {"--price": self.price, "--prices": self.prices, "--sort": self.sort}
@@ -129,12 +129,12 @@ class CardOptions:
 
 @dataclass(frozen=True)
 class CardTable:
-    """The cards that are asked about.
+    """The cards to predict for.
 
     Attributes:
-        cards: each once, in the order in which they were named.
-        prices: of an hour of them.
-        order: what they are sorted by; ``None``: as they were named.
+        cards: without duplicates, in the order in which they were named.
+        prices: price of an hour of each.
+        order: sort order; ``None``: as they were named.
     """
 
     cards: Sequence[SimulatedCard] = ()
@@ -143,7 +143,7 @@ class CardTable:
 
     @property
     def remark(self) -> str:
-        """Of which cards no price is known, where any was given; "" for nothing to say."""
+        """Which cards have no price, if any price was given; "" if there is nothing to say."""
         if not self.prices.by_card:
             return ""
         return self.prices.missing(map(exact_text, self.cards))
@@ -151,12 +151,12 @@ class CardTable:
     def offers(
         self, answers: "Mapping[str, CardEstimate]", times: "Mapping[str, StepTime]", epoch_steps: int | None
     ) -> list[CardOffer]:
-        """What each card would do, in the order that was asked for.
+        """What each card offers, in the requested order.
 
         Args:
-            answers: whether the run fits, by the cards' keys.
-            times: of a step, by the same.
-            epoch_steps: of an epoch; ``None`` where that is not known.
+            answers: whether the run fits, by card key.
+            times: time of a step, by card key.
+            epoch_steps: steps of an epoch; ``None`` if unknown.
         """
         steps = epoch_steps or STEPS_WITHOUT_EPOCHS
         found = []
@@ -170,12 +170,12 @@ class CardTable:
     def server_offers(
         self, answer: ServingAnswer, flags: ServerFlags, answer_tokens: int | None = None
     ) -> list[ServerOffer]:
-        """What a server with ``flags`` would do on as many of each card, in the order that was asked for.
+        """What a server with ``flags`` would do on the same number of each card, in the requested order.
 
         Args:
-            answer: of the server that was asked for.
-            flags: as they were given.
-            answer_tokens: of each request; ``None`` for a quarter.
+            answer: answer for the requested server.
+            flags: flags as given.
+            answer_tokens: answer tokens of each request; ``None`` for a quarter.
         """
         found = []
         for card in self.cards:

@@ -1,8 +1,8 @@
-"""What the flags of several commands have in common: sizes as they are written and shown (64MiB instead of a count of
-bytes), the flags that simulate GPUs, and those that serve a session's figures.
+"""Common flags: sizes as they are written (64MiB rather than a number of bytes), flags that simulate GPUs, and flags
+that serve a session's figures.
 
-Annotations are evaluated: the parser of command lines reads them from dataclasses that other modules extend. Specs are
-not loaded here, for every command and every help page loads this module.
+Annotations are evaluated at run time: the parser reads them from dataclasses that other modules extend. Specs are not
+loaded here, because every command and every help page loads this module.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def size_text(size: int | None) -> str | None:
-    """A size as one would type it; ``None`` as it is, for ``--help`` shows no such default."""
+    """A size as one would type it; ``None`` stays, so that ``--help`` shows no such default."""
     if not size:
         if size is None:
             return None
@@ -43,7 +43,7 @@ def _card_size(_type: Any, tokens: Any) -> int:
 
 
 def _known_gpus(_context: Any) -> dict[str, str]:
-    """What a shell completes the flag with: names of GPUs, each with its memory."""
+    """Completions of the flag for a shell: names of GPUs, each with its memory."""
     from gpudash.devices.known_gpus import KNOWN_GPUS
 
     return {gpu.key: f"{gpu.product}, {format_bytes(gpu.total_bytes)}" for gpu in KNOWN_GPUS}
@@ -61,15 +61,15 @@ def _pid(_type: Any, tokens: Any) -> int:
 
 
 Size = Annotated[int, Parameter(converter=_size, metavar="SIZE", show_default=size_text, allow_leading_hyphen=True)]
-"""A flag's bytes. A leading hyphen is let through, to be refused as a size."""
+"""A flag's size in bytes. Leading hyphens are accepted so that the error says that it is not a size."""
 
 CardSize = Annotated[
     int, Parameter(converter=_card_size, metavar="SIZE|GPU", show_default=size_text, allow_leading_hyphen=True)
 ]
-"""A flag's bytes, as a size or as the name of a GPU that has as many."""
+"""A flag's size in bytes, given as a size or as the name of a GPU with that much memory."""
 
 Pid = Annotated[int, Parameter(converter=_pid, metavar="PID", allow_leading_hyphen=True)]
-"""A flag's process. Without a converter "none" and "null" would count as not given."""
+"""A flag's process ID. Without a converter, "none" and "null" would count as not given."""
 
 Simulated = Annotated[
     list[SimulatedCard],
@@ -98,19 +98,19 @@ NOTICES = Parameter(
     json_list=False,
     show_default=False,
 )
-"""Headings of the help pages' groups."""
+"""Group headings of the help pages."""
 
 
 def parse_tolerance(text: str) -> float:
-    """The share that a flag ``--tolerance`` names, from ``10%`` or ``0.1``.
+    """The share given to ``--tolerance``, such as ``10%`` or ``0.1``.
 
     Raises:
-        RequestError: when it is none.
+        RequestError: if it is not a share.
     """
     try:
-        # The sentence of `parse_share` has two halves: what is wrong, and the way out.
         return parse_share(text)
     except ValueError as error:
+        # The message has two halves: what is wrong, and what to do.
         what, _, way = str(error).partition("; ")
         raise RequestError(f"--tolerance {what}.", f"{way[:1].upper()}{way[1:]}.") from None
 
@@ -118,20 +118,20 @@ def parse_tolerance(text: str) -> float:
 @Parameter(name="*")
 @dataclass(kw_only=True)
 class SimulateOptions:
-    """Which GPUs are simulated."""
+    """Flags for simulated GPUs."""
 
     simulate: Annotated[Simulated, SIMULATED] = field(default_factory=list)
     """Simulate a GPU with this much memory (8GiB), or one by its name (h100; gpudash devices --known lists them).
-    Repeat it for sim:1 and so on. Left out: one of 8 GiB where there is no GPU."""
+    Repeat it for sim:1 and so on. Default: one of 8 GiB if there is no GPU."""
 
     simulate_others: Annotated[Size, SIMULATED] = 0
     """Memory of sim:0 that simulated other processes hold (2GiB)."""
 
     def simulation(self) -> Simulation:
-        """What was asked for.
+        """The simulation that was requested.
 
         Raises:
-            RequestError: when it cannot be.
+            RequestError: if it is impossible.
         """
         try:
             return Simulation(tuple(self.simulate), self.simulate_others)
@@ -140,10 +140,10 @@ class SimulateOptions:
 
 
 def _require_targets(notify: list[str]) -> None:
-    """Read targets of notices; what reads them needs HTTP and TLS, which take a while to load.
+    """Validate notification targets. Imported lazily: parsing them needs HTTP and TLS, which take a while to load.
 
     Raises:
-        RequestError: for the first that is none.
+        RequestError: for the first invalid one.
     """
     if not notify:
         return
@@ -159,26 +159,26 @@ def _require_targets(notify: list[str]) -> None:
 @Parameter(name="*")
 @dataclass(kw_only=True)
 class RecordOptions:
-    """Whether and where a session is recorded."""
+    """Flags for recording a session."""
 
     record: Annotated[Path | None, RECORDING] = None
-    """Recording to write; left out: a new one in the recordings folder."""
+    """Recording to write; default: a new one in the recordings folder."""
 
     no_record: Annotated[bool, Parameter(negative=""), RECORDING] = False
     """Record nothing."""
 
     notify: Annotated[list[str], NOTICES] = field(default_factory=list)
-    """Tell of warnings, out-of-memory and ends of runs: a URL that gets JSON, ntfy:TOPIC, or a command that gets the
-    sentence as its last argument. May be repeated. GPUDASH_NOTIFY_TOKEN holds the token of one that asks for it."""
+    """Send notifications of warnings, out-of-memory errors and ends of runs to a URL (as JSON), to ntfy:TOPIC, or to a
+    command as its last argument. May be repeated. Set GPUDASH_NOTIFY_TOKEN if the target requires a token."""
 
     def session(self, name: str, simulation: Simulation | None, *, rate_hz: float | None = None) -> "Session":
-        """A session by the user's settings that has not begun; what is wrong with these is reported.
+        """A session with the user's settings, not yet started; problems with the settings are reported.
 
         Args:
-            name: what it is called in the name of a new recording.
-            rate_hz: memory readings a second, instead of the settings'.
+            name: name in the file name of a new recording.
+            rate_hz: memory readings per second, in place of the settings'.
         """
-        with without_collection():  # it takes a tenth of the time of these imports, and they leave no garbage
+        with without_collection():  # collecting takes a tenth of the time of these imports
             from gpudash.session import Session, recording_target
         from gpudash.system.settings import load_settings
 
@@ -192,7 +192,7 @@ class RecordOptions:
         return Session(
             settings,
             recording=target,
-            # A file that was named is written there or nowhere; a name that was made up may get a number instead.
+            # A file that the user named is written there or nowhere; a generated name may get a number.
             may_number=self.record is None,
             notices=notices,
             simulation=simulation,
@@ -204,7 +204,7 @@ def begin(session: "Session", *, worker: bool = True) -> None:
     """Start a session.
 
     Raises:
-        RequestError: when its recording cannot be written.
+        RequestError: if its recording cannot be written.
     """
     from gpudash.telemetry.recording.recorder import RecordingError
 
@@ -217,30 +217,30 @@ def begin(session: "Session", *, worker: bool = True) -> None:
 @Parameter(name="*")
 @dataclass(kw_only=True)
 class ServeOptions:
-    """Whether and where the figures are served for Prometheus."""
+    """Flags for serving figures to Prometheus."""
 
     serve: Annotated[str | bool, Parameter(negative="", show_default=False, metavar="[ADDRESS:PORT]"), SERVING] = False
-    """Serve the figures for Prometheus: alone at 127.0.0.1:10950, with :9500 at another port of this machine. An
-    address that other machines can reach needs a token and TLS."""
+    """Serve the figures for Prometheus at 127.0.0.1:10950, or with :9500 at another port of this machine. An address
+    that other machines can reach requires a token and TLS."""
 
     serve_token_file: Annotated[Path | None, SERVING] = None
-    """File with the token that requests must bring; the variable GPUDASH_SERVE_TOKEN may hold it instead. A command
-    line may not: everybody on the machine can see it."""
+    """File with the token that requests must send; GPUDASH_SERVE_TOKEN can hold it instead. There is no flag for the
+    token itself, because everybody on the machine can see command lines."""
 
     serve_cert: Annotated[Path | None, SERVING] = None
-    """Certificate (PEM) to encrypt with."""
+    """TLS certificate (PEM)."""
 
     serve_key: Annotated[Path | None, SERVING] = None
-    """Its key (PEM)."""
+    """Key of the certificate (PEM)."""
 
     @contextmanager
     def served(self) -> "Iterator[Served]":
-        """What serves until the block is left; it listens at once where that was asked for.
+        """Serve until the block is left; with --serve, the port is opened at once.
 
         Raises:
-            RequestError: when nobody can or may be served there.
+            RequestError: if the address is invalid, taken or not allowed.
         """
-        # It listens before anything else begins, so that a port that is taken ends the command at once.
+        # Listen before anything else starts, so that a taken port ends the command at once.
         served = Served(self._begun())
         try:
             yield served
@@ -267,10 +267,10 @@ class ServeOptions:
 
 
 class Served:
-    """What serves a command's session, or nothing where that was not asked for.
+    """Serves a command's session, or nothing if that was not requested.
 
     Attributes:
-        joined: false when closing left a thread behind.
+        joined: false if closing left a thread behind.
     """
 
     def __init__(self, serving: "Serving | None") -> None:
@@ -278,13 +278,13 @@ class Served:
         self._serving = serving
 
     def begin(self, session: "Session") -> None:
-        """Serve ``session``, and say where."""
+        """Serve ``session``, and print the address."""
         if self._serving is not None:
             self._serving.start(session)
             self._print_place(self._serving)
 
     def begin_machines(self, machines: "Sequence[RemoteMachine]") -> None:
-        """Serve machines over ssh, and say where."""
+        """Serve machines over ssh, and print the address."""
         if self._serving is not None:
             self._serving.start_machines(machines)
             self._print_place(self._serving)
@@ -295,13 +295,13 @@ class Served:
         print_notice(f"Serving at {serving.url}; Grafana dashboard and alert rules: {companions()}")
 
     def predict(self, spec: "Spec", device: str) -> None:
-        """Have the run's peak predicted, where it is served."""
+        """Predict the run's peak if figures are served."""
         if self._serving is not None:
             self._serving.predict(spec, device)
 
     def close(self) -> None:
-        """Serve no longer; may be called again."""
-        # Closed by the command before its session, and once more when the block is left by an error.
+        """Stop serving; may be called again."""
+        # The command closes it before its session; leaving the block closes it again after an error.
         if self._serving is not None:
             self.joined = self._serving.close() and self.joined
             self._serving = None

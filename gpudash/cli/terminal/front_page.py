@@ -1,7 +1,7 @@
-"""The page of ``gpudash --help``, and the commands that it lists.
+"""The page of ``gpudash --help``, and the list of commands.
 
-It is printed without the parser of command lines: importing that takes longer than all the rest of the page. A test
-holds every word of it against the page that the parser would print.
+It is printed without the parser, whose import takes longer than the rest of the page. A test compares its text with
+the page that the parser would print.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ ABOUT = "About gpudash"
 
 
 class ListedCommand(NamedTuple):
-    """A command as the page lists it.
+    """A command as listed on the page.
 
     Attributes:
-        function: "module:function", imported when the command is used; "" of one that has sub-commands.
-        summary: the first sentence of its own page.
-        panel: title of the panel that it stands in.
-        examples: command lines that show what it is for; its own page ends with them. Those of ``run`` and
-            ``estimate`` are theirs, not a workload's.
+        function: "module:function", imported when the command is used; "" for a command with sub-commands.
+        summary: first sentence of its help page.
+        panel: title of its panel.
+        examples: typical command lines, which end its help page; for ``run`` and ``estimate``, they are those of the
+            command, not of a workload.
     """
 
     function: str
@@ -34,7 +34,7 @@ class ListedCommand(NamedTuple):
 
     @property
     def epilogue(self) -> str:
-        """The end of its page, in markup."""
+        """The end of its help page, in markup."""
         return "\n".join(["Examples:", "", *(f"* {line}" for line in self.examples)])
 
 
@@ -43,7 +43,7 @@ WHOLE = ListedCommand(
     "Runs PyTorch tensor workloads and shows what they do to memory, bandwidth and loss.",
     examples=("gpudash", "gpudash run training --simulate 8GiB", "gpudash watch -- python train.py"),
 )
-"""``gpudash`` alone."""
+"""``gpudash`` without a command."""
 
 COMMANDS = {
     "bisect": ListedCommand(
@@ -58,7 +58,7 @@ COMMANDS = {
     ),
     "compare": ListedCommand(
         "gpudash.cli.recordings.compare:compare",
-        "Compare two recorded runs: every figure as B minus A, with the noise of both, and what was asked of each.",
+        "Compare two recorded runs: every figure as B minus A, with the noise of both, and their parameters.",
         examples=(
             "gpudash compare before.gpudash after.gpudash",
             "gpudash compare session.gpudash#1 session.gpudash#2 --json",
@@ -67,7 +67,7 @@ COMMANDS = {
     ),
     "demo": ListedCommand(
         "gpudash.cli.demo:demo",
-        "Show what tensors do to memory, scene by scene, on the whole screen.",
+        "Show what tensors do to memory, scene by scene, in full screen.",
         examples=("gpudash demo", "gpudash demo --scene 5", "gpudash demo --auto --simulate h100"),
     ),
     "devices": ListedCommand(
@@ -77,7 +77,7 @@ COMMANDS = {
     ),
     "doctor": ListedCommand(
         "gpudash.cli.doctor:doctor",
-        "Look at driver, NVML, torch, Qt and permissions; say what does not work and how to fix it.",
+        "Check driver, NVML, torch, Qt and permissions; report what does not work and how to fix it.",
         examples=("gpudash doctor", "gpudash doctor --json", "gpudash doctor --report"),
     ),
     "estimate": ListedCommand(
@@ -103,12 +103,12 @@ COMMANDS = {
     ),
     "lesson": ListedCommand(
         "gpudash.cli.lesson:lesson",
-        "Learn what takes GPU memory: guess first, then see it, on the whole screen.",
+        "Learn what takes GPU memory: guess first, then see it, in full screen.",
         examples=("gpudash lesson", "gpudash lesson precision", "gpudash lesson --export sheet.ipynb"),
     ),
     "mcp": ListedCommand(
         "gpudash.cli.mcp:mcp",
-        "Answer a coding agent over standard input and output, by the Model Context Protocol.",
+        "Serve a coding agent over standard input and output, by the Model Context Protocol.",
         examples=("gpudash mcp", "gpudash mcp --root ~/project", "gpudash mcp --read-only"),
     ),
     "monitor": ListedCommand(
@@ -137,12 +137,12 @@ COMMANDS = {
     ),
     "runs": ListedCommand(
         "gpudash.cli.recordings.runs:runs",
-        "List the recorded runs, the newest recording first; or say what one of them came to, and why memory ran out.",
+        "List the recorded runs, the newest recording first; or show the result of one, and why its memory ran out.",
         examples=("gpudash runs", "gpudash runs run.gpudash", "gpudash runs --folder results --json"),
     ),
     "snapshot": ListedCommand(
         "gpudash.cli.recordings.snapshot:snapshot",
-        "Say what filled the memory in a torch memory snapshot, who allocated it, and what would have fitted.",
+        "Show what filled the memory in a torch memory snapshot, who allocated it, and what would have fitted.",
         examples=(
             "gpudash snapshot snapshot.pickle",
             "gpudash snapshot snapshot.pickle --capacity h100",
@@ -160,7 +160,7 @@ COMMANDS = {
     ),
     "completion": ListedCommand(
         "gpudash.cli:print_completion",
-        "Print what completes commands and flags in a shell: source <(gpudash completion bash)",
+        "Print a script that completes commands and flags in a shell: source <(gpudash completion bash)",
         ABOUT,
     ),
     "help": ListedCommand("gpudash.cli:print_help", "Show how a command is used: gpudash help run training.", ABOUT),
@@ -171,15 +171,15 @@ FLAGS = {
     "Commands": {
         "--help (-h)": "Display this message and exit.",
         "--version": "Display application version.",
-        "--verbose": "Say on standard error what gpudash does, with a traceback of what goes wrong; of every command.",
+        "--verbose": "Log to standard error what gpudash does, with tracebacks of errors; works with every command.",
     },
     "Simulated GPUs": {
         "--simulate SIZE|GPU": "Simulate a GPU with this much memory (8GiB), or one by its name (h100; gpudash devices "
-        "--known lists them). Repeat it for sim:1 and so on. Left out: one of 8 GiB where there is no GPU.",
+        "--known lists them). Repeat it for sim:1 and so on. Default: one of 8 GiB if there is no GPU.",
         "--simulate-others SIZE": "Memory of sim:0 that simulated other processes hold (2GiB). [default: 0]",
     },
 }
-"""Title of the panel → flag → what it does."""
+"""Panel title → flag → description."""
 
 
 def print_front_page() -> None:

@@ -1,4 +1,4 @@
-"""Ctrl+C, SIGTERM and the end of the terminal: a first one asks to stop, a second one leaves at once."""
+"""Ctrl+C, SIGTERM and SIGHUP: the first signal requests a stop, the second ends the command at once."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 
 
 def stop_signals() -> list[signal.Signals]:
-    """Signals that ask a command to stop; without SIGHUP where that is ignored, as under nohup."""
-    # A handler of ours would undo what nohup has set.
+    """Signals that ask a command to stop; without SIGHUP if it is ignored, as under nohup."""
+    # A handler of ours would undo nohup.
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         hung_up = []
     else:
@@ -20,11 +20,11 @@ def stop_signals() -> list[signal.Signals]:
 
 
 def leave_terminal() -> None:
-    """Send what is still printed nowhere, where it went to a terminal that is gone: every write would fail."""
+    """Discard further output to a terminal that is gone: every write would fail."""
     for descriptor in (1, 2):
         with suppress(OSError):
-            # Of a terminal that is gone the descriptor is still that of a device, and isatty() fails on it; a file or
-            # a pipe stays.
+            # If the terminal is gone, its descriptor is still a character device, but isatty() fails; files and pipes
+            # are unaffected.
             if stat.S_ISCHR(os.fstat(descriptor).st_mode) and not os.isatty(descriptor):
                 nowhere = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(nowhere, descriptor)
@@ -34,8 +34,8 @@ def leave_terminal() -> None:
 class Interruption:
     """Whether the user has asked to stop.
 
-    A signal's handler only sets a flag that the command looks at: a handler that took a lock could wait for ever for
-    the very code it interrupted.
+    The signal handler only sets a flag for the command to check: one that took a lock could deadlock with the code it
+    interrupts.
     """
 
     def __init__(self, text: str) -> None:
@@ -43,12 +43,12 @@ class Interruption:
         self._text = text
 
     def handle(self, number: int, _frame: object) -> None:
-        """The handler.
+        """Handle a signal.
 
         Raises:
-            KeyboardInterrupt: at the second signal, other than SIGHUP: kernel and shell both send that.
+            KeyboardInterrupt: at the second signal, unless it is SIGHUP, which kernel and shell both send.
         """
-        # Before anything is written: a write to the terminal that hung up would fail in the handler itself.
+        # Before writing anything: a write to the closed terminal would fail in this handler.
         if number == signal.SIGHUP:
             leave_terminal()
         if self.requested:
@@ -57,14 +57,14 @@ class Interruption:
             return
         self.requested = True
         if self._text:
-            # By the descriptor: the interrupted code may hold the lock of sys.stderr's buffer.
+            # Write to the descriptor: the interrupted code may hold the lock of sys.stderr's buffer.
             with suppress(OSError):
                 os.write(2, f"{self._text}\n".encode())
 
 
 @contextmanager
 def interruptible(text: str = "") -> Iterator[Interruption]:
-    """Signals set the flag of the `Interruption` and say ``text`` on stderr, until the block is left."""
+    """Let signals set the flag of an `Interruption` and print ``text`` on stderr, until the block is left."""
     interruption = Interruption(text)
     before = {number: signal.signal(number, interruption.handle) for number in stop_signals()}
     try:

@@ -1,4 +1,4 @@
-"""Links machines over ssh from the terminal, where ssh can ask for a password before anything else is shown."""
+"""Linking machines over ssh from the terminal, where ssh can ask for a password before anything else is shown."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ STILL = "Still linking {name}: answer what ssh asks, or press Ctrl+C to leave it
 
 
 def read_addresses(given: Sequence[str]) -> list[SshHost]:
-    """The machines at some addresses, "ssh://user@host:2222".
+    """Parse addresses of machines, "ssh://user@host:2222".
 
     Raises:
-        RequestError: when one is none.
+        RequestError: if one is invalid.
     """
     from gpudash.sources.ssh.address import read_host
 
     try:
-        # The same machine given twice is linked once, at its first place.
+        # A machine that is given twice is linked once, at its first position.
         return list(dict.fromkeys(map(read_host, given)))
     except ValueError as error:
         raise RequestError(str(error)) from None
@@ -40,19 +40,19 @@ def linked(
     recordings: Sequence[Path] | None = None,
     prepare: Callable[[SshFleet], object] = lambda _fleet: None,
 ) -> Iterator[SshFleet]:
-    """Machines that are being linked; every link ends with the block.
+    """Machines that are being linked; all links end with the block.
 
-    In a terminal one is linked after the other, and each has been linked, or has failed, when the block begins.
+    In a terminal they are linked one after the other; when the block begins, each is linked or has failed.
 
     Args:
-        hosts: where they are.
-        rate_hz: readings a second, instead of the settings'.
-        window: whether a window is about to open, in which ssh can ask where there is no terminal.
-        recordings: as of `SshFleet`.
-        prepare: called before the first is linked.
+        hosts: addresses of the machines.
+        rate_hz: readings per second, in place of the settings'.
+        window: whether a window is about to open, in which ssh can ask if there is no terminal.
+        recordings: as in `SshFleet`.
+        prepare: called before the first machine is linked.
 
     Raises:
-        RequestError: when every machine needs something done before it can be linked.
+        RequestError: if no machine can be linked without something being done first.
     """
     from gpudash.session.remote.fleet import SshFleet
     from gpudash.sources.ssh.connection import can_prompt
@@ -68,7 +68,7 @@ def linked(
         raise RequestError(str(error)) from None
     try:
         prepare(fleet)
-        # One after the other, each with the terminal to itself: two prompts for a password could not be told apart.
+        # One after the other, each with the terminal to itself: two password prompts would be indistinguishable.
         if can_prompt():
             print_notice(fleet.asking)
             fleet.start_in_terminal(lambda machine: print_notice(STILL.format(name=machine.name)))
@@ -76,7 +76,7 @@ def linked(
                 raise RequestError(" ".join(machine.problem or "" for machine in fleet.machines))
         else:
             fleet.start(asks=window)
-        # Closed also where preparing or linking has failed: each link has processes of its own.
+        # Also close after a failure: each link has processes of its own.
         yield fleet
     finally:
         fleet.close()

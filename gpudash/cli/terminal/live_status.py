@@ -1,6 +1,6 @@
-"""The status line of a watched program, at the bottom of the terminal, below what the program prints.
+"""The status line of a watched program: the last line of the terminal, below the program's output.
 
-One process writes on the terminal: the relay of the program's output. What is to be seen goes there through a socket.
+Only one process writes to the terminal, the relay of the program's output. It gets the status line through a socket.
 """
 
 from __future__ import annotations
@@ -26,22 +26,21 @@ LEFT = "gpudash "
 
 
 class LiveStatus:
-    """What happens in a session, in one line; and a place for notices above it.
+    """The state of a session in one line, and notices above it.
 
     Args:
-        quiet: show no line. Where standard output and error are not both a terminal, none is shown either.
+        quiet: show no line. There is none either unless both standard output and standard error are a terminal.
     """
 
     def __init__(self, *, quiet: bool) -> None:
         self._sent = ""
         self._ours: socket.socket | None = None
         self._theirs: socket.socket | None = None
-        # Where only one of the two is a terminal, a line among redirected output would be in the way.
+        # If only one of them is a terminal, the line could end up among redirected output.
         if not quiet and sys.stdout.isatty() and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
-            # Packets keep their borders: one is one line or one notice.
+            # Packets preserve boundaries: each is one line or one notice.
             self._ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            # A terminal that does not take text must not hold up the watching; what finds no room is sent with the
-            # next change.
+            # A blocked terminal must not delay watching; what cannot be sent goes out with the next change.
             self._ours.setblocking(False)
 
     def __enter__(self) -> Self:
@@ -52,42 +51,42 @@ class LiveStatus:
 
     @property
     def descriptor(self) -> int | None:
-        """For the relay; ``None`` where no line is shown."""
+        """File descriptor for the relay; ``None`` if no line is shown."""
         if self._theirs is None:
             return None
         return self._theirs.fileno()
 
     def begin(self) -> None:
-        """The relay has the descriptor."""
-        # The relay has it by now: while this end is open here too, the other would never see that the relay has gone.
+        """Call this once the relay has the descriptor."""
+        # Close our copy, or the other end could not detect that the relay has ended.
         if self._theirs is not None:
             self._theirs.close()
             self._theirs = None
 
     def refresh(self, session: Session) -> None:
-        """Show how a session stands."""
+        """Show the state of a session."""
         if self._ours is not None:
             width = shutil.get_terminal_size().columns
             text = rendered(status_parts(session), width)
-            # What could not be sent is not remembered, so that the next refresh tries again.
+            # Remember only what could be sent, so that the next refresh tries again.
             if text != self._sent and self._send(b"S" + text.encode()):
                 self._sent = text
 
     def notice(self, text: str) -> None:
-        """Print a sentence that stays."""
-        # A notice must not be lost: where the relay does not take it, it is written past the line.
+        """Print a sentence above the line."""
+        # A notice must not be lost: if the relay does not accept it, print it directly.
         if self._ours is None or not self._send(b"N" + one_line(text).encode()):
             print_notice(text)
 
     def end(self) -> None:
-        """Show nothing any more."""
+        """Remove the line."""
         self.begin()
         if self._ours is not None:
             self._ours.close()
             self._ours = None
 
     def _send(self, packet: bytes) -> bool:
-        """Whether it was sent; a line that comes too fast for the terminal is left out."""
+        """Send a packet; return whether it was sent. A line that the terminal is too slow for is dropped."""
         assert self._ours is not None
         with suppress(OSError):
             return self._ours.send(packet) > 0
@@ -95,7 +94,7 @@ class LiveStatus:
 
 
 def status_parts(session: Session) -> list[str]:
-    """What the line says, the most important first: step, loss, memory, its time left, steps a second; more losses."""
+    """The parts of the line, most important first: step, loss, memory, time until full, rate; further losses."""
     finding_s = session.runs.finding_need_s
     if finding_s is not None:
         return [f"finding out what the whole run needs: {finding_s:.0f} s", "Ctrl+C leaves it"]
@@ -110,7 +109,7 @@ def status_parts(session: Session) -> list[str]:
         parts += _memory(session, run, None if device is None else device.uuid)
         if "throughput" in run.metrics:
             parts.append(f"{run.metrics['throughput'].last:.3g} steps/s")
-    # The first loss stands near the front; further ones are what a narrow terminal does without.
+    # The first loss is near the front; a narrow terminal drops further ones.
     return parts + losses[1:]
 
 
@@ -123,7 +122,7 @@ def _losses(run: RunView) -> Iterator[str]:
 
 
 def _memory(session: Session, run: RunView, uuid: str | None) -> Iterator[str]:
-    """Memory in use of the card, or by the program where it runs on the CPU, and when it is full."""
+    """Memory in use on the card, or by the program if it runs on the CPU, and when it will be full."""
     from gpudash.memory.watching.levels import HOST
     from gpudash.memory.watching.watch import ends_in
 
@@ -136,12 +135,12 @@ def _memory(session: Session, run: RunView, uuid: str | None) -> Iterator[str]:
 
 
 def memory_in_use(store: Store, run: RunView, uuid: str | None) -> str:
-    """Memory in use of a run's card, or by its process where it runs on the CPU; "" where that is not known.
+    """Memory in use on a run's card, or by its process if it runs on the CPU; "" if unknown.
 
     Args:
-        store: whose lock the caller holds.
-        run: that is on.
-        uuid: of the card; ``None`` on the CPU.
+        store: store of the readings; the caller holds its lock.
+        run: the current run.
+        uuid: UUID of the card; ``None`` on the CPU.
     """
     from gpudash.units import format_bytes, format_pair
 
@@ -157,7 +156,7 @@ def memory_in_use(store: Store, run: RunView, uuid: str | None) -> str:
 
 
 def rendered(parts: Sequence[str], width: int) -> str:
-    """As many parts as fit in a line of the terminal, which is never filled to its last column."""
+    """As many parts as fit in a line of the terminal, whose last column is never used."""
     from rich.console import Console
     from rich.text import Text
 
@@ -172,12 +171,12 @@ def rendered(parts: Sequence[str], width: int) -> str:
 
 
 def fitting(parts: Sequence[str], width: int) -> list[str]:
-    """The parts that, joined by `SEPARATOR`, take less than ``width`` columns; the first ones have precedence."""
+    """The parts that fit in less than ``width`` columns, joined by `SEPARATOR`; earlier ones take precedence."""
     from rich.cells import cell_len
 
     kept: list[str] = []
     for part in map(one_line, parts):
-        # No break: a shorter part further back may still fit where a longer one did not.
+        # Do not stop here: a later, shorter part may still fit.
         if cell_len(SEPARATOR.join([*kept, part])) < width:
             kept.append(part)
     return kept

@@ -1,5 +1,5 @@
-"""What ``gpudash monitor`` shows: to a person one row per device, and what happens as it happens; to a program every
-record as a line of JSON on stdout, written so that a reader who stalls or leaves delays nothing.
+"""The output of ``gpudash monitor``: for a person, a row per device and events as they happen; for a program, every
+record as a line of JSON on stdout. A reader that stalls or leaves delays nothing.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ if TYPE_CHECKING:
     Watched = Session | RemoteMachine
 
 SPARED = tuple(metric.title for metric in reversed(SENSORS))
-"""Titles of columns that a narrow terminal does without first."""
+"""Titles of the columns dropped first in a narrow terminal."""
 
 Key = tuple[str, str, str | None]
-"""Name of the device, reading table, device in the store."""
+"""Device name, reading table, device in the store."""
 
 
 class LiveTable:
-    """A table that follows the readings on a terminal; elsewhere it is printed once, at the end.
+    """A table that follows the readings in a terminal; elsewhere it is printed once, at the end.
 
     Args:
-        sessions: what is watched: a session, or machines over ssh.
-        names: of several machines; each row begins with the one that it is of.
+        sessions: sessions or machines over ssh to show.
+        names: names of several machines, shown at the start of each row.
     """
 
     def __init__(self, *sessions: Watched, names: Sequence[str] = ()) -> None:
@@ -77,7 +77,7 @@ class LiveTable:
         for index, session in enumerate(self._sessions):
             store = session.store
             with store.lock:
-                # By count and from the end: the store keeps only its newest events, and the count goes on.
+                # Count from the end: the store keeps only its newest events, but counts all.
                 fresh = list(islice(reversed(store.events), store.event_count - self._printed[index]))[::-1]
                 self._printed[index] = store.event_count
             for event in fresh:
@@ -88,7 +88,7 @@ class LiveTable:
             self._live.update(Group(table, notice) if notice else table)
 
     def close(self) -> None:
-        """Leave the last readings behind."""
+        """Print the last readings for good."""
         self.refresh()
         if self._live is not None:
             self._live.stop()
@@ -108,20 +108,20 @@ class LiveTable:
 
 
 def _rows(session: Watched) -> list[list[str]]:
-    """The cells of every device of one machine."""
+    """The cells of every device of a machine."""
     names = {device.uuid: shown_name(device.name) for device in session.devices() if device.uuid}
     keys: list[Key] = [("cpu", "host", None)]
     keys += [(names.get(gpu.uuid, f"GPU {gpu.number}"), "gpu", gpu.uuid) for gpu in session.gpus]
     shared = {gpu.uuid for gpu in session.gpus if gpu.shared_memory}
     with session.store.lock:
-        # All rows under one lock, so that they are of one moment.
+        # All rows under one lock, so that they show the same moment.
         return [_cells(session.store, key, "shared" if key[2] in shared else "") for key in keys]
 
 
 def _cells(store: Store, key: Key, remark: str) -> list[str]:
     name, table, device = key
     used = store.latest(table, "used_bytes", device)
-    # Without a value the state tells why; before the first reading nothing is known at all.
+    # Without a value, show the state; before the first reading, nothing is known.
     if used.value is None and used.state is not State.OK:
         return [name, used.state.value if used.time_s is not None else "not read yet"]
     memory = f"{memory_text(store, table, device)} {remark}".rstrip()
@@ -138,7 +138,7 @@ def _cells(store: Store, key: Key, remark: str) -> list[str]:
 
 
 def memory_text(store: Store, table: str, device: str | None) -> str:
-    """What is not free of all memory, the driver's own share with it, as in the overview of machines."""
+    """Used and total memory, including the driver's own share, as in the overview of machines."""
     key = "", table, device
     taken = _number(store, key, "used_bytes")
     if taken is not None:
@@ -165,10 +165,10 @@ def follow(
     table: LiveTable | None,
     begun: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Wait until the time is over or ``ended``, keeping the table up to date; the time counts from ``begun`` on."""
+    """Wait for the time to pass or for ``ended``, updating the table; the time counts from when ``begun`` is true."""
     until = math.inf
     while not ended() and (left := until - time.monotonic()) > 0:
-        # The clock starts when what is watched has begun, which of a machine over ssh may take a while.
+        # The clock starts when watching has begun, which may take a while for a machine over ssh.
         if until == math.inf and seconds is not None and begun():
             until = time.monotonic() + seconds
             continue
@@ -186,12 +186,12 @@ def watch(
     ended: Callable[[], bool],
     begun: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Serve figures and follow them, as `follow`; the last ones are left behind on the terminal.
+    """Serve figures and follow them, like `follow`; the last ones stay in the terminal.
 
     Args:
-        table: what shows them to a person; ``None`` where a program reads them.
-        served: ended at the end, also where nothing can be printed.
-        begin: begins to serve.
+        table: table for a person; ``None`` if a program reads the output.
+        served: closed at the end, also if nothing can be printed.
+        begin: starts serving.
     """
     try:
         begin()
@@ -199,7 +199,7 @@ def watch(
     finally:
         try:
             if table is not None:
-                # Serving ends even where the terminal takes no more text.
+                # Stop serving even if the terminal accepts no more text.
                 table.close()
         finally:
             served.close()
@@ -214,15 +214,15 @@ def finish(
     failed: bool,
     interrupted: bool,
 ) -> int:
-    """Say what is to be said at the end of watching; returns the exit code.
+    """Print what is due at the end of watching; return the exit code.
 
     Args:
-        summary: printed as a document; ``None`` where none is asked for.
-        recordings: named for a person.
-        lines: ended, and a failure where they could not be written.
+        summary: printed as a document; ``None`` if none was requested.
+        recordings: listed for a person.
+        lines: closed; if they could not be written, that is a failure.
         joined: whether every thread has ended.
-        failed: whether what was watched is a failure.
-        interrupted: whether Ctrl+C ended it before its time.
+        failed: whether watching failed.
+        interrupted: whether Ctrl+C ended it early.
     """
     joined = end_lines(lines) and joined
     if summary is not None:
@@ -235,27 +235,27 @@ def finish(
 
 
 POLL_S = 0.1
-"""How soon Ctrl+C and a reader that went away are noticed."""
+"""Seconds between checks for Ctrl+C and for a reader that has left."""
 
 LINES_TIMEOUT_S = 0.5
-"""How long the last lines may take to be read when watching ends."""
+"""Seconds for the last lines to be read when watching ends."""
 
 WAITING_LINES = 20_000
-"""Records that wait for a slow reader, some minutes' worth; later ones are left out of the output and counted."""
+"""Maximum number of records that wait for a slow reader, some minutes' worth; later ones are dropped and counted."""
 
 
 REORDERED_S = 0.25
-"""How long a line waits for those of an earlier time: a reading carries the time at which it was asked for, and one
-that takes longer comes later."""
+"""Seconds that a line waits for earlier ones: a reading has the time at which it was requested, so one that takes
+longer arrives late."""
 
 
 class JsonLines:
-    """Writes records in order of their time, on a thread of its own.
+    """Writes records in order of time, on its own thread.
 
     Attributes:
         reader_left: whether the other end of the pipe was closed.
-        problem: why nothing could be written; "" when the reader left.
-        left_out: records that were not written because the reader was too slow.
+        problem: why nothing could be written; "" if the reader left.
+        left_out: number of records dropped because the reader was too slow.
     """
 
     def __init__(self) -> None:
@@ -268,11 +268,11 @@ class JsonLines:
         self._thread.start()
 
     def put(self, record: Record, machine: str = "") -> None:
-        """Write ``record`` when its turn comes; never waits.
+        """Queue ``record`` for writing; never blocks.
 
         Args:
-            record: what to write.
-            machine: where it comes from, one of several; its line begins with that.
+            record: record to write.
+            machine: one of several machines that it is from; its line starts with that.
         """
         try:
             self._waiting.put_nowait((record, machine))
@@ -280,7 +280,7 @@ class JsonLines:
             self.left_out += 1
 
     def close(self, timeout_s: float) -> bool:
-        """Write what is waiting, for at most ``timeout_s``; whether that was enough."""
+        """Write what is queued, for at most ``timeout_s``; return whether that was enough."""
         try:
             self._waiting.put(None, timeout=timeout_s / 2)
         except queue.Full:
@@ -289,10 +289,9 @@ class JsonLines:
         return not self._thread.is_alive()
 
     def _write_all(self) -> None:
-        # Readings come from several threads, each with the time at which it was asked for: they are not in order as
-        # they come.
-        held: list[tuple[float, int, tuple[Record, str]]] = []  # a heap, by time and then as they came
-        arrivals: deque[tuple[float, float, int]] = deque()  # when each came, with its place in that heap
+        # Readings come from several threads with the time of their request, so they do not arrive in order.
+        held: list[tuple[float, int, tuple[Record, str]]] = []  # a heap, by time, then by arrival
+        arrivals: deque[tuple[float, float, int]] = deque()  # arrival time of each, and its key in the heap
         for number in itertools.count():
             wait_s = None
             if arrivals:
@@ -302,7 +301,7 @@ class JsonLines:
             except queue.Empty:
                 pass
             else:
-                # Nothing comes after this: what is still held is in order among itself.
+                # Nothing follows, so the rest of the heap can be written in order.
                 if waiting is None:
                     self._write_lines(heapq.heappop(held)[-1] for _ in range(len(held)))
                     return
@@ -310,8 +309,7 @@ class JsonLines:
                 heapq.heappush(held, (record_s, number, waiting))
                 arrivals.append((time.monotonic(), record_s, number))
             due = (0.0, -1)
-            # What has waited long enough sets the mark, and everything of an earlier time goes with it, even if it
-            # came later.
+            # A record that has waited long enough releases itself and everything earlier, even if that arrived later.
             while arrivals and arrivals[0][0] <= time.monotonic() - REORDERED_S:
                 due = max(due, arrivals.popleft()[1:])
             ready = []
@@ -321,7 +319,7 @@ class JsonLines:
                 return
 
     def _write_lines(self, records: Iterable[tuple[Record, str]]) -> bool:
-        """False once the reader has gone."""
+        """Write records; return false once the reader has left."""
         for record, machine in records:
             if machine:
                 line = {"machine": machine, **as_json(record)}
@@ -340,14 +338,14 @@ class JsonLines:
         return True
 
     def _write(self, data: bytes) -> None:
-        # Past sys.stdout, whose lock a stalled write would hold against the flush on the way out.
+        # Bypass sys.stdout: a stalled write would hold its lock against the flush at exit.
         while data:
-            # A pipe may take a part only.
+            # A pipe may accept only a part.
             data = data[os.write(self._descriptor, data) :]
 
 
 def end_lines(lines: JsonLines | None) -> bool:
-    """Let the last lines be read; false when their thread could not be joined."""
+    """Let the last lines be read; return false if their thread could not be joined."""
     if lines is None:
         return True
     joined = lines.close(LINES_TIMEOUT_S)
@@ -359,7 +357,7 @@ def end_lines(lines: JsonLines | None) -> bool:
 
 
 def as_json(record: Record) -> Any:
-    """The object of a record's line: an event as `Event.to_json` writes it, a reading with its values beside it."""
+    """The JSON object of a record: an event as in `Event.to_json`, a reading with its values as keys."""
     if not isinstance(record, Sample):
         return json.loads(record.to_json())
     reading = {"time_s": record.time_s, "table": record.table, "device": record.device, **record.values}

@@ -1,6 +1,6 @@
-"""What commands print: exactly one JSON document on stdout, everything else on stderr.
+"""The output of commands: exactly one JSON document on stdout, everything else on stderr.
 
-rich is imported where something is printed with it: a window that opens needs none of it.
+rich is imported only where something is printed with it; opening a window does not need it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 POLL_S = 0.1
-"""How often the progress of reading is shown, and Ctrl+C noticed."""
+"""Seconds between updates of the progress of reading a file, and checks for Ctrl+C."""
 
 
 class Exit(enum.IntEnum):
@@ -51,10 +51,10 @@ OF_STATUS = {
 
 
 class RequestError(Exception):
-    """The request was wrong: what and where, and the way out.
+    """An invalid request: what was wrong, where, and what to do.
 
     Attributes:
-        joined: false when a thread was left behind, for `leave`.
+        joined: false if a thread was left behind, for `leave`.
     """
 
     code = Exit.WRONG_REQUEST
@@ -87,13 +87,13 @@ class TooManyFilesError(RequestError):
 
 
 def one_line(text: str) -> str:
-    """``text`` as one line: a name with a line's end in it could add a line that looks like ours."""
+    """``text`` as one line: a newline in a name could forge a line of output."""
     return visible(text, keep="\t")
 
 
 def stdout() -> Console:
-    """The console for a command's own output: it prints no more when its reader has gone away, and the command keeps
-    the exit code that it earns."""
+    """The console for a command's output. If the reader of a pipe leaves, it prints no more, and the command keeps its
+    exit code."""
     return _console()
 
 
@@ -103,12 +103,12 @@ def stderr() -> Console:
 
 
 def help_console() -> Console:
-    """The console for help, whose texts are ours and may have several lines."""
+    """The console for help texts, which are ours and may have several lines."""
     return _console(keep="\n\t")
 
 
 def _console(*, stderr: bool = False, keep: str = "\t") -> Console:
-    """A console for text that is not ours: brackets are no markup, and what a terminal would obey is written out."""
+    """A console for foreign text: brackets are not markup, and control characters are shown escaped."""
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
     from rich.text import Text
@@ -127,7 +127,7 @@ def _console(*, stderr: bool = False, keep: str = "\t") -> Console:
             return super().render_str(visible(text, keep), **options)
 
         def on_broken_pipe(self) -> None:
-            # rich's own would end the process with exit code 1.
+            # rich's default would end the process with exit code 1.
             self.quiet = True
             discard_stdout()
 
@@ -135,47 +135,48 @@ def _console(*, stderr: bool = False, keep: str = "\t") -> Console:
 
 
 def plain_table(*columns: str | Column) -> Table:
-    """A table without a frame, under bold titles."""
+    """A table without borders, with bold headers."""
     from rich.table import Table
 
     return Table(*columns, box=None, pad_edge=False, header_style="bold")
 
 
 def numbers(*titles: str) -> Iterator[Column]:
-    """Columns whose cells stand at the right."""
+    """Right-aligned columns."""
     from rich.table import Column
 
     return (Column(title, justify="right") for title in titles)
 
 
 def fitted(table: Table, console: Console, spared: Sequence[str] = (), cut: Sequence[str] = ()) -> tuple[Table, str]:
-    """A table that wraps between words only, without the columns that find no room even so; and which those are.
+    """A table that wraps only between words, without the columns that do not fit; and a notice that names these.
 
-    A column without a word in any row goes without being named.
+    A column that is empty in every row is dropped without notice.
 
     Args:
-        spared: titles of those to leave out first, in this order; then the last ones go. The first two stay.
-        cut: titles of those whose words may be cut, such as long names.
+        spared: titles of columns to drop first, in this order; after these, the last ones are dropped. Two always
+            stay.
+        cut: titles of columns whose text may be broken within words, such as long names.
     """
     columns = [column for column in table.columns if any(map(str, column.cells)) or not table.row_count]
     widths = [_widths(column, console, cut=column.header in cut) for column in columns]
     least, most = [narrow for narrow, _wide in widths], [wide for _narrow, wide in widths]
     needed = _with_gaps(least)
     left_out: list[str] = []
-    # Two columns stay: what a row is of, and its main figure.
+    # Two columns stay: what a row is about, and its main figure.
     while len(columns) > 2 and _with_gaps(least) > console.width:
         titles = [str(column.header) for column in columns]
         title = next((title for title in spared if title in titles), titles[-1])
         left_out.append(title)
         position = titles.index(title)
         del columns[position], least[position], most[position]
-    # What is left over goes column by column to where most is cut off, one character at a time.
+    # Distribute the remaining width, one character at a time, to the column that lacks most.
     room = console.width - _with_gaps(least)
     for _column_of_text in range(min(room, sum(most) - sum(least))):
         least[max(range(len(least)), key=lambda at: most[at] - least[at])] += 1  # to the cell that wraps most
     notice = ""
     if left_out:
-        notice = f"Left out, for want of {needed} columns of text: {', '.join(left_out)}."
+        notice = f"Left out, as the terminal has fewer than {needed} columns: {', '.join(left_out)}."
     return _of_columns(table, columns, least), notice
 
 
@@ -191,8 +192,8 @@ def _of_columns(table: Table, columns: Sequence[Column], widths: Sequence[int]) 
 
 
 def _widths(column: Column, console: Console, *, cut: bool) -> tuple[int, int]:
-    """The least width of a column that keeps its words whole, or cuts them where it may; and that of whole cells."""
-    # Measured as if the terminal had no end: else rich has already wrapped what is to be measured.
+    """The minimum width of a column, which breaks words only if ``cut``; and the width of its unwrapped cells."""
+    # Measure without a width limit, or rich wraps the cell before measuring it.
     unbounded = console.options.update_width(_WIDEST)
     title, *cells = (console.measure(cell, options=unbounded) for cell in (column.header, *column.cells))
     most = max(cell.maximum for cell in (title, *cells))
@@ -204,12 +205,12 @@ def _widths(column: Column, console: Console, *, cut: bool) -> tuple[int, int]:
 
 
 def _with_gaps(widths: Sequence[int]) -> int:
-    """The width of a table without a frame: rich leaves two columns of text between cells."""
+    """The width of a table without borders: rich separates cells by two spaces."""
     return sum(widths) + 2 * (len(widths) - 1)
 
 
 def print_table(table: Table, console: Console, spared: Sequence[str] = (), cut: Sequence[str] = ()) -> None:
-    """Print a table as `fitted` makes it, and what was left out of it."""
+    """Print a table as laid out by `fitted`, and the columns that were dropped."""
     shown, notice = fitted(table, console, spared, cut)
     console.print(shown)
     if notice:
@@ -217,10 +218,10 @@ def print_table(table: Table, console: Console, spared: Sequence[str] = (), cut:
 
 
 def wait_for(opened: OpenedFile[T], remedy: str) -> T:
-    """What a file holds that is being read, with the progress on stderr.
+    """Wait for a file to be read, with the progress on stderr; return its content.
 
     Raises:
-        RequestError: it cannot be read; with ``remedy``.
+        RequestError: with ``remedy``, if it cannot be read.
     """
     from rich.text import Text
 
@@ -237,14 +238,14 @@ def wait_for(opened: OpenedFile[T], remedy: str) -> T:
 
 
 _WHOLE = 10
-"""A cell up to this width does not wrap: a figure and its unit stay together."""
+"""Cells up to this width do not wrap, which keeps a figure and its unit together."""
 
 _WIDEST = 10_000
-"""Columns of text that no table needs, for measuring one by itself."""
+"""A width that no table needs, for measuring a column by itself."""
 
 
 def json_visible(text: str) -> str:
-    """JSON, with what a terminal would obey or hide as ``\\u…``: the same document."""
+    """The same JSON document, with control and invisible characters escaped as ``\\u…``."""
     if text.isprintable():
         return text
     unseen = {mark for mark in text if mark not in "\n\t" and category(mark) in UNSEEN}
@@ -252,11 +253,11 @@ def json_visible(text: str) -> str:
 
 
 JSON_FORMAT = 1
-"""Of every document of ``--json``; a key that changes its meaning or goes makes it one more."""
+"""Version of every ``--json`` document; raised when a key changes its meaning or is removed."""
 
 
 def print_json(document: Mapping[str, Any]) -> None:
-    """Print one JSON document, with its ``format`` and its ``status`` ("finished" where it has none) at the top.
+    """Print one JSON document, with its ``format`` and its ``status`` (default "finished") at the top.
 
     ``resources/guide/json.md`` describes every document.
     """
@@ -264,7 +265,7 @@ def print_json(document: Mapping[str, Any]) -> None:
 
     whole = {"format": JSON_FORMAT, "status": "finished", **document}
     try:
-        # NaN is no JSON; `plain` has made words of it, and what it missed is an error here, not a broken document.
+        # NaN is not valid JSON: `plain` has replaced it by text; whatever it missed is an error here.
         text = json.dumps(plain(whole), indent=2, ensure_ascii=False, allow_nan=False)
         sys.stdout.write(f"{json_visible(text)}\n")
         sys.stdout.flush()
@@ -273,16 +274,16 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 
 def discard_stdout() -> None:
-    """Discard what is still printed: its reader has gone away."""
-    # The descriptor itself is replaced: what is flushed when the interpreter ends must find something to write to.
+    """Discard further output, because its reader has left."""
+    # Replace the descriptor itself: the flush at interpreter exit needs something to write to.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
 
 
 def print_failure(error: RequestError, as_json: bool) -> int:
-    """Report what was wrong with a request; returns the exit code."""
-    # Not the sentence: it may quote what was typed, which may hold a secret.
+    """Report an invalid request; return the exit code."""
+    # Do not log the sentence: it may quote what was typed, including secrets.
     logger.warning("%s: refused by %s", error.kind, _place(error))
     if as_json:
         failure = {"kind": error.kind, "message": error.message, "remedy": error.remedy}
@@ -292,7 +293,7 @@ def print_failure(error: RequestError, as_json: bool) -> int:
 
 
 def _place(error: RequestError) -> str:
-    """The module and line that raised it."""
+    """The module and line that raised the error."""
     traceback = error.__traceback__
     if traceback is None:
         return "the parser of command lines"
@@ -302,33 +303,33 @@ def _place(error: RequestError) -> str:
 
 
 def print_notice(text: str) -> None:
-    """One sentence on stderr, unwrapped, so that scripts find it on one line."""
+    """Print one sentence on stderr, unwrapped, so that scripts find it on one line."""
     sys.stderr.write(f"{one_line(text)}\n")
 
 
 def leave(code: int, joined: bool) -> int:
-    """The exit code; leaves at once when a thread is stuck in a driver or an operation and cannot be joined."""
+    """Return the exit code; exit at once if a thread is stuck in a driver or an operation and cannot be joined."""
     if joined:
         return code
-    # _exit skips the interpreter's own flush; and it is what does not wait for a thread that never comes back.
+    # _exit does not wait for a stuck thread; it also skips the interpreter's flush.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
 DEVICES = "gpudash devices lists what is there."
-"""The way out where another device may do."""
+"""Remedy if another device may help."""
 
 
 def refused(error: ValueError) -> RequestError:
-    """What a session says of a device or of a run on it, as a wrong request.
+    """Turn a session's error about a device, or a run on it, into an invalid request.
 
-    Settings that torch's allocator refuses bar every GPU, so that another one is no way out.
+    If the allocator rejects its settings, no GPU works, so another device is no remedy.
     """
     from gpudash.session.live.simulated_gpus import allocator_settings
 
     said, settings = str(error), allocator_settings()[1]
-    # The allocator's complaint may come whole or as a part of a longer sentence.
+    # The allocator's message may be the whole sentence or a part of it.
     if settings is None or not (settings in said or said.rstrip(".") in settings):
         return RequestError(said, DEVICES)
     return RequestError(said if settings in said else settings, "Correct that variable, or unset it.")

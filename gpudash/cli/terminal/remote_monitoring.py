@@ -1,4 +1,4 @@
-"""``gpudash monitor ssh://a ssh://b``: machines over ssh without a window."""
+"""``gpudash monitor ssh://a ssh://b``: watch machines over ssh in the terminal."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ def monitor_machines(
     as_json: bool,
     lines: JsonLines | None,
 ) -> int:
-    """Watch them until the time is over, all are lost for good, or Ctrl+C; returns the exit code.
+    """Watch machines until the time is over, all links are given up, or Ctrl+C; return the exit code.
 
     Args:
-        addresses: as the user wrote them.
-        served: what serves their figures.
-        seconds: how long, from when each is linked or could not be; ``None``: until Ctrl+C.
-        rate: readings a second; ``None``: the settings'.
-        recording: where they are recorded: of one machine the file, of several the folder. ``None``: nowhere.
+        addresses: addresses as typed.
+        served: serves their figures.
+        seconds: duration, from when each machine is linked or has failed; ``None``: until Ctrl+C.
+        rate: readings per second; ``None``: the settings'.
+        recording: file for a single machine, folder for several; ``None``: record nothing.
         as_json: whether to print a summary at the end.
-        lines: what writes every record as a line.
+        lines: writes every record as a line.
 
     Raises:
-        RequestError: when an address is none, nothing can be recorded there, or no machine can be linked.
+        RequestError: if an address is invalid, the recording cannot be written, or no machine can be linked.
     """
-    # Refused before ssh asks for a password.
+    # Check before ssh asks for a password.
     if as_json and lines is not None:
         raise RequestError("--json and --json-lines are two forms of output.", "Give one of them.")
     hosts = read_addresses(addresses)
@@ -71,9 +71,9 @@ def monitor_machines(
             partial(served.begin_machines, machines),
             seconds=seconds,
             ended=_ended(machines, interruption, lines),
-            begun=partial(_settled, machines),  # a machine that is slow to link is watched as long as the others
+            begun=partial(_settled, machines),  # a machine that links slowly is watched as long as the others
         )
-        # Within the block: once the fleet is closed, its machines have no state to tell.
+        # Inside the block: once the fleet is closed, its machines have no state.
         summaries = _summaries(machines)
         if recording is None:
             recordings = []
@@ -89,18 +89,18 @@ def monitor_machines(
         recordings,
         lines,
         joined=served.joined,
-        # A machine that is lost fails the command, but not when the user ended it.
+        # A lost machine makes the command fail, unless the user ended it.
         failed=lost and not interruption.requested,
-        # With a number of seconds Ctrl+C is an early end; without one it is the only end there is.
+        # With --seconds, Ctrl+C ends it early; without, it is the only way to end it.
         interrupted=interruption.requested and seconds is not None,
     )
 
 
 def _files(recording: Path, hosts: Sequence[SshHost]) -> list[Path]:
-    """For each machine the file that it is recorded in.
+    """The recording's file for each machine.
 
     Raises:
-        RequestError: when there can be no such folder.
+        RequestError: if the folder cannot be created.
     """
     from gpudash.telemetry.recording.schema import recording_name
 
@@ -113,16 +113,16 @@ def _files(recording: Path, hosts: Sequence[SshHost]) -> list[Path]:
             f"{recording} cannot be made the folder of {len(hosts)} recordings: {error.strerror}.",
             "Name a folder with --record: each machine has a file of its own in it.",
         ) from None
-    # A colon is not allowed in names on every file system, and a port has one.
+    # Addresses with a port contain a colon, which some file systems do not allow in names.
     return [recording_name(recording, host.name.replace(":", "-")) for host in hosts]
 
 
 def _write_lines(lines: JsonLines, fleet: SshFleet) -> None:
-    """Write what every machine tells; of one its lines are those of a session, which `gpudash open -` reads."""
+    """Write the records of all machines; of a single one, in the format of a session, which `gpudash open -` reads."""
     several = len(fleet.machines) > 1
     for machine in fleet.machines:
         put = partial(lines.put, machine=machine.name if several else "")
-        # Introduced first: its lines begin with what a reader has to know of the machine.
+        # The introduction comes first: readers need its facts about the machine.
         put(machine.introduction())
         machine.on_record = put
 
@@ -132,15 +132,15 @@ def _nothing(_fleet: SshFleet) -> None:
 
 
 def _wait_for_a_link(machines: Sequence[RemoteMachine], interruption: Interruption) -> None:
-    """Wait until one is linked.
+    """Wait until a machine is linked.
 
     Raises:
-        RequestError: when none could be.
+        RequestError: if none can be linked.
     """
     while not interruption.requested and not any(machine.greeting for machine in machines):
         if _settled(machines):
             raise RequestError(" ".join(machine.why_not_linked for machine in machines))
-        # Any one of those that are still linking: their events wake this thread, and the loop looks at all again.
+        # Wait on any machine that is still linking, for a short time; the loop then checks all of them.
         next(machine for machine in machines if not machine.settled.is_set()).settled.wait(POLL_S)
 
 
@@ -151,7 +151,7 @@ def _settled(machines: Sequence[RemoteMachine]) -> bool:
 def _ended(
     machines: Sequence[RemoteMachine], interruption: Interruption, lines: JsonLines | None
 ) -> Callable[[], bool]:
-    """Whether there is nothing left to watch; a machine that never was linked is named meanwhile."""
+    """A function that tells whether nothing is left to watch, and names machines that could not be linked."""
     named: set[str] = set()
 
     def ended() -> bool:
@@ -174,7 +174,7 @@ def _summaries(machines: Sequence[RemoteMachine]) -> list[dict[str, object]]:
 
 
 def _of_several(summaries: Sequence[dict[str, object]]) -> dict[str, object]:
-    """The document of several machines, each as the document of one, whose status its error says."""
+    """The document for several machines, with each machine's own document; its error gives its status."""
     failed = any(found["error"] is not None for found in summaries)
     machines = [{key: value for key, value in found.items() if key != "status"} for found in summaries]
     return {"status": "failed" if failed else "finished", "error": None, "machines": machines}

@@ -1,4 +1,4 @@
-"""A run's progress and outcome, with its stages, epochs and ranks, as a person reads them in the terminal."""
+"""Printing a run's progress and result for a person, with its stages, epochs and ranks."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ from gpudash.units import (
 
 
 def show_progress(session: Session, on_progress: Callable[[], None]) -> None:
-    """A progress line on stderr until the run has ended.
+    """Show a progress line on stderr until the run has ended.
 
     Args:
-        on_progress: called ten times a second.
+        on_progress: called ten times per second.
     """
     console = stderr()
     figures = TextColumn("{task.fields[figures]}", markup=False)
@@ -52,7 +52,7 @@ def show_progress(session: Session, on_progress: Callable[[], None]) -> None:
     shown = 0
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("starting", total=None, figures="")
-        # Only the figures are read under the lock; drawing them takes the terminal's time.
+        # Only read the figures under the lock; drawing them waits for the terminal.
         while not session.runs.wait(0.1):
             on_progress()
             with session.store.lock:
@@ -71,21 +71,21 @@ def show_progress(session: Session, on_progress: Callable[[], None]) -> None:
 
 
 BAR = 24
-"""Columns of the bar of a progress line."""
+"""Width of the bar of a progress line, in columns."""
 
 WIDE = 100
-"""Columns of a terminal in which name and bar leave room for the figures, and a table for remarks."""
+"""Width of a terminal, in columns, that fits name, bar and figures on a line, and remarks in a table."""
 
 
 def progress_parts(session: Session, run: RunView, *, brief: bool = False) -> list[str]:
-    """What a progress line says, the most important first: step, time left, loss, memory of the card, rate.
+    """The parts of a progress line, most important first: step, time left, loss, memory of the card, rate.
 
     The caller holds the store's lock.
 
     Args:
-        session: of the run.
-        run: that is on.
-        brief: whether the number of the step stands alone.
+        session: session of the run.
+        run: the current run.
+        brief: whether to omit the word before the step's number.
     """
     step = ""
     if run.steps:
@@ -93,7 +93,7 @@ def progress_parts(session: Session, run: RunView, *, brief: bool = False) -> li
     memories = {device.name: device.uuid for device in session.devices()}
     uuid = memories.get(run.device)
     loss, rate = run.metrics.get("loss"), run.metrics.get("throughput")
-    # In order of importance: what finds no room is left out from the end.
+    # In order of importance: parts that do not fit are dropped from the end.
     parts = [
         step if brief or not step else f"{step_word(run.workload)} {step}",
         run_left(run, session.forecast(uuid or HOST)),
@@ -105,7 +105,7 @@ def progress_parts(session: Session, run: RunView, *, brief: bool = False) -> li
 
 
 def print_run(summary: Mapping[str, Any], notes: Sequence[Note] = ()) -> None:
-    """The outcome of a run: one sentence, its stages, figures and where it was recorded."""
+    """Print the result of a run: one sentence, its stages, figures and the recording."""
     console = stdout()
     where = shown_devices(summary["device"], summary["spec"], summary.get("product") or "")
     what = Text(one_line(summary["workload"]), "bold").append(one_line(f" on {where}: {_status(summary)}"), "not bold")
@@ -133,7 +133,7 @@ def print_run(summary: Mapping[str, Any], notes: Sequence[Note] = ()) -> None:
 
 
 def print_watched(summary: Mapping[str, Any]) -> None:
-    """The outcome of a watched program, on standard error: its own output has standard output for itself."""
+    """Print the result of a watched program on standard error; standard output belongs to the program."""
     console = stderr()
     code = summary["exit_code"]
     if code is None:
@@ -146,7 +146,7 @@ def print_watched(summary: Mapping[str, Any]) -> None:
     console.print(what, soft_wrap=True)
     error = summary["error"] or {}
     if error:
-        message = Text(f"{error['message']} {error['remedy']}".strip())  # of several lines, where torch says so many
+        message = Text(f"{error['message']} {error['remedy']}".strip())  # torch's messages may have several lines
         console.print(message, style="yellow", soft_wrap=True)
     if error.get("explanation") is not None:
         _print_explanation(console, error["explanation"])
@@ -168,7 +168,7 @@ def print_watched(summary: Mapping[str, Any]) -> None:
 
 
 def _print_explanation(console: Console, data: Mapping[str, Any]) -> None:
-    """Why memory ran out, the cause first."""
+    """Print why memory ran out, the cause first."""
     cause, *lines = report(explanation_from_json(data))
     console.print(cause, style="bold yellow", soft_wrap=True)
     for line in lines:
@@ -190,11 +190,11 @@ def _status(summary: Mapping[str, Any]) -> str:
 
 
 def _print_stages(stages: list[Mapping[str, Any]], console: Console) -> None:
-    """A row for each stage; where the terminal is narrow, what is remarked of them in lines below the table."""
+    """Print a row for each stage; in a narrow terminal, remarks follow below the table."""
     narrow = console.width < WIDE
     columns = [Column(title, justify="right" if number else "left") for title, number in STAGE_COLUMNS]
     columns[-1].overflow = "fold"
-    # In a narrow terminal a folded column of remarks would be a word wide.
+    # In a narrow terminal, a folded column of remarks would be one word wide.
     table = plain_table(*(columns[:-1] if narrow else columns))
     rows = [stage_cells(stage) for stage in stages]
     for cells in rows:
@@ -221,14 +221,14 @@ def _epochs(epochs: Sequence[Mapping[str, Any]]) -> Table:
 
 
 MOST_OPERATORS = 12
-"""Operators of a profile that the terminal lists; the recording has all."""
+"""Maximum number of operators of a profile that are listed; the recording has all."""
 
 
 def _operators(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Where the time of profiled steps went, the operator that took most by itself first."""
+    """The operators of profiled steps, sorted by self time."""
     figures = numbers("calls", "own CPU", "total CPU", "own GPU", "total GPU", "own memory", "total memory")
     table = plain_table(Column("operator", overflow="fold"), *figures, Column("shapes", overflow="fold"))
-    # By time of its own: the total of an operator holds those that it calls, so that the outermost would always lead.
+    # By self time: by total time, the outermost operator would always come first, as it includes those it calls.
     own = sorted(rows, key=lambda row: -(row["device_self_seconds"] or row["cpu_self_seconds"]))
     for row in own[:MOST_OPERATORS]:
         seconds = (row[name] for name in ("cpu_self_seconds", "cpu_total_seconds"))
@@ -246,7 +246,7 @@ def _operators(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def step_word(workload: str) -> str:
-    """What a step of a workload's progress is called; of a comparison their number is not known beforehand."""
+    """What a workload calls a step; a comparison does not know their number beforehand."""
     if workload == ComparisonSpec.name:
         return "repetition"
     return "step"
@@ -259,10 +259,10 @@ def _about(workload: str) -> str:
 
 
 REPORTED_AT_ONCE = (Topic.OUT_OF_MEMORY, Topic.NEED, Topic.REPORT, Topic.SNAPSHOT, Topic.STRAGGLER, Topic.IMBALANCE)
-"""Topics of a watched program's notes that are printed when they come; the others are in the recording and in JSON."""
+"""Topics of a watched program's notes that are printed as they arrive; others are in the recording and in JSON."""
 
 AMONG_FIGURES = (Topic.INPUT,)
-"""Topics of a watched program's notes that its figures say."""
+"""Topics of a watched program's notes that are printed among its figures."""
 
 _REPORTED_ELSEWHERE = (
     Topic.COMPARISON,
@@ -274,7 +274,7 @@ _REPORTED_ELSEWHERE = (
     Topic.STRAGGLER,
     Topic.IMBALANCE,
 )
-"""Topics of notes whose facts the result tells."""
+"""Topics of notes whose facts are part of the result."""
 
 
 def _figures(summary: Mapping[str, Any]) -> list[str]:
@@ -294,7 +294,7 @@ def _figures(summary: Mapping[str, Any]) -> list[str]:
         lines.append(" ".join((parts["sentence"], *parts["help"])))
     lines += [f"{what}: {text}" for what, text in outcome_rows(summary["result"])]
     if (summary["result"] or {}).get("devices"):
-        return lines  # they have told their peaks, and the run's are those of the first
+        return lines  # each device has its own peaks; the run's are the first device's
     memory = summary["memory"]
     peak = memory["peak_allocated_bytes"]
     if peak is not None:
@@ -321,7 +321,7 @@ def _plain_number(value: float | str) -> str:
 
 
 def print_ranks(console: Console, result: Mapping[str, Any] | None) -> None:
-    """The ranks of a run's result; nothing of a run without."""
+    """Print the ranks of a run's result; nothing for a run without ranks."""
     rows = (result or {}).get("ranks")
     if not result or not isinstance(rows, Sequence) or not rows:
         return
@@ -332,7 +332,7 @@ def print_ranks(console: Console, result: Mapping[str, Any] | None) -> None:
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     hosts = {row.get("host") for row in rows}
-    # On one machine its name in every row says nothing.
+    # On a single machine, its name in every row is redundant.
     names = ("host", "device") if len(hosts) > 1 else ("device",)
     table = plain_table(
         *numbers("rank"),
@@ -349,6 +349,6 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _peak(row: Mapping[str, Any]) -> str:
-    """The peak of the device's allocator where there is one, else of the process."""
+    """The peak of the device's allocator if there is one, else of the process."""
     allocated = row.get("peak_allocated_bytes")
     return format_bytes(row.get("peak_used_bytes") if allocated is None else allocated)

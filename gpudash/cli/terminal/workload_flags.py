@@ -1,7 +1,7 @@
-"""The flags of a workload: where it runs, and those made from its spec: the fields of a workload that another one runs
-(``run comparison`` depends on its ``--workload``), and sizes in ``--help``.
+"""The flags of a workload: its device; those made from its spec, also for the workload that another one runs (``run
+comparison`` depends on its ``--workload``); and sizes in ``--help``.
 
-Annotations are evaluated, as in `gpudash.cli.terminal.flags`.
+Annotations are evaluated at run time, as in `gpudash.cli.terminal.flags`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
 
 ARGUMENTS = Annotated[str, Parameter(show=False, allow_leading_hyphen=True)]
-"""What is left of a command line when the command's own flags are taken."""
+"""The arguments that remain after the command's own flags."""
 
 FIELDS = "fields"
-"""The field of a spec that holds those of another workload."""
+"""Name of the spec's field that holds the fields of another workload."""
 
 
 def has_fields(spec_type: type[Spec]) -> bool:
-    """Whether a spec holds the fields of another workload."""
+    """Whether a spec has the fields of another workload."""
     return FIELDS in spec_type.model_fields
 
 
 def without_fields(spec_type: type[Spec]) -> type[Spec]:
-    """``spec_type`` whose ``--help`` does not show the field that holds another workload's."""
+    """``spec_type`` with the field for another workload's fields hidden in ``--help``."""
     if not has_fields(spec_type):
         return spec_type
     hidden = Annotated[dict[str, Any], Parameter(show=False)]
@@ -47,23 +47,23 @@ def without_fields(spec_type: type[Spec]) -> type[Spec]:
 def with_nested(
     spec_type: type[Spec], arguments: Sequence[str], given: Mapping[str, Any], preset: str | None
 ) -> dict[str, Any]:
-    """``given`` and the fields of the chosen workload that ``arguments`` name.
+    """``given`` plus the fields of the chosen workload that ``arguments`` set.
 
     Args:
-        spec_type: the spec that holds them.
+        spec_type: spec with the fields of another workload.
         arguments: flags and values that are not the command's own.
         given: the command's own fields.
-        preset: the preset they differ from.
+        preset: preset to start from.
 
     Raises:
-        ValueError, RequestError, CycloptsError: one sentence, when there is no such workload or field, or its value
-            is not allowed.
+        ValueError, RequestError, CycloptsError: one sentence, if there is no such workload or field, or its value is
+            invalid.
     """
     if not has_fields(spec_type):
         return dict(given)
     start: Mapping[str, Any] = spec_type.presets.get(preset or "", {})
     default = start.get("workload", spec_type.model_fields["workload"].default)
-    # A preset's fields belong to the preset's workload: with another one they would name fields that it has not.
+    # Fields of a preset are for the preset's workload; another one may not have them.
     chosen = given.get("workload", default)
     kept = {}
     if chosen == default:
@@ -72,7 +72,7 @@ def with_nested(
         raise RequestError(
             f"{arguments[0]!r} is no flag.", f"gpudash run {spec_type.name} --help lists what is allowed."
         )
-    # A parser of its own, since what may be given depends on the workload that other flags choose.
+    # A separate parser, since the allowed flags depend on the chosen workload.
     found = parsed_fields(spec_of(chosen), arguments)
     fields = {**kept, **found}
     if fields:
@@ -81,16 +81,16 @@ def with_nested(
 
 
 def no_workload(name: str, there: Sequence[str]) -> RequestError:
-    """What to say of the name of a workload that is none of those ``there``."""
+    """The error for a workload name that is none of ``there``."""
     listed = f"There is: {', '.join(there)}."
     return RequestError(f"There is no workload {name!r}{did_you_mean(name, there)}.", listed)
 
 
 def parsed_fields(chosen: type[Spec], arguments: Sequence[str]) -> dict[str, Any]:
-    """The fields of ``chosen`` that flags and their values name.
+    """The fields of ``chosen`` that flags and their values set.
 
     Raises:
-        ValueError, CycloptsError: when there is no such field, or its value is not allowed.
+        ValueError, CycloptsError: if there is no such field, or its value is invalid.
     """
     if not arguments:
         return {}
@@ -99,7 +99,7 @@ def parsed_fields(chosen: type[Spec], arguments: Sequence[str]) -> dict[str, Any
     def take(*, spec: Any = None) -> dict[str, Any]:
         if spec is None:
             return {}
-        # Only what was set, so that a preset's values are not covered by defaults.
+        # Only fields that were set, so that defaults do not override a preset's values.
         return {name: getattr(spec, name) for name in spec.model_fields_set}
 
     take.__annotations__ = {"spec": Annotated[chosen | None, Parameter(name="*")], "return": dict[str, Any]}
@@ -117,43 +117,43 @@ def _cap(_type: Any, tokens: Any) -> MemoryCap:
 Cap = Annotated[
     MemoryCap, Parameter(converter=_cap, metavar="SIZE|PERCENT", accepts_keys=False, allow_leading_hyphen=True)
 ]
-"""A flag's size or share. Without ``accepts_keys=False`` each attribute of the class would be a flag."""
+"""A flag's size or share. Without ``accepts_keys=False``, each attribute of the class would become a flag."""
 
 
 @Parameter(name="*")
 @dataclass(kw_only=True)
 class WorkloadOptions(SimulateOptions):
-    """Where a workload runs, or would, and what its fields start from."""
+    """The device of a workload, and the initial values of its fields."""
 
     device: str | None = None
-    """cpu, cuda:0 or sim:0; left out: sim:0 with --simulate, else the CUDA device with most free memory, else cpu."""
+    """cpu, cuda:0 or sim:0; default: sim:0 with --simulate, else the CUDA device with most free memory, else cpu."""
 
     preset: str | None = None
     """Named set of field values to start from."""
 
     memory_cap: Cap | None = None
-    """The most that torch may reserve on the GPU (2GiB or 50%), so that an out-of-memory harms nobody else."""
+    """Limit on what torch may reserve on the GPU (2GiB or 50%), so that an out-of-memory does not affect others."""
 
     def chosen_device(self, own_device: str | None = None) -> str | None:
-        """The device that was asked for; ``None``: the best one there is.
+        """The requested device; ``None`` for the best available.
 
         Args:
-            own_device: where the run takes place by its own fields, unless a device is given.
+            own_device: device named by the workload's fields, used unless the options name one.
         """
         return self.device or own_device or ("sim:0" if self.simulate else None)
 
 
 ESSENTIALS, THE_REST = "Essentials", "How and where it runs"
-"""Headings of the fields that everybody sees first, and of the flags that are no fields of the workload."""
+"""Headings of the essential fields, and of flags that are not fields of the workload."""
 
 
 PARAMETERS = "Parameters"
-"""The parser's heading of what belongs to no group."""
+"""The parser's heading for flags without a group."""
 
 
 class SpecHelp(DefaultFormatter):
-    """Shows the fields of a workload's spec by their groups, the essential ones first, as the window's form does; sizes
-    as sizes. A spec knows nothing of the command line.
+    """Help that shows the fields of a spec by group, essential ones first, as in the window's form, and sizes as
+    sizes. Specs do not depend on the command line.
     """
 
     def __init__(self, spec_type: type[Spec]) -> None:

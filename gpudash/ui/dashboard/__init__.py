@@ -1,1 +1,1 @@
-"""The dashboard over one session: cards, warnings, plots and the tabs below."""
+"""The dashboard of one session: cards, warnings, plots and the tabs below."""

@@ -1,4 +1,4 @@
-"""The strip that says what needs attention: a warning with the buttons that do something about it."""
+"""The strip that shows what needs attention: a warning, and buttons that act on it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ ACTION_TEXT: Mapping[str, tuple[str, str]] = {
     "explain": ("Explain", "Show what filled the memory, who allocated it, and what would have fitted (Ctrl+E)"),
     "use_python": ("Run with it", "Run the script again with the Python that has PyTorch"),
     "simulate": ("Simulate a GPU", "Run the script again on a simulated GPU that answers as cuda"),
-    "open_report": ("Open report", "Open the snapshot that was taken when memory ran out, in a tab of its own"),
+    "open_report": ("Open report", "Open the snapshot taken when memory ran out, in its own tab"),
     "stop": ("Stop run", "Stop the run after its current operation"),
     "free_cache": ("Free cache", "Give memory that is held but not used back"),
-    "save_recording": ("Save recording", "Write a copy of the recording to another place"),
+    "save_recording": ("Save recording", "Save a copy of the recording elsewhere"),
 }
 
 COMMANDS = frozenset({"stop", "free_cache", "use_python", "simulate"})
-"""Actions that a recording cannot be asked for."""
+"""Actions that only a live session can perform."""
 
 _GRAVITY = {"note": 0, "passed": 0, "forecast": 1, "warning": 2, "critical": 3}
 
@@ -40,13 +40,13 @@ Attention = Warning | RunEnd | Note
 
 
 class Banner(QFrame):
-    """Shows the gravest open warning; nothing while all is well.
+    """Shows the most severe open warning; hidden if there is none.
 
     Attributes:
         commanding: whether `COMMANDS` are offered.
 
     Signals:
-        action: one of the warning's actions was chosen, a key of `ACTION_TEXT`.
+        action: an action of the warning was chosen, a key of `ACTION_TEXT`.
     """
 
     action = Signal(str)
@@ -81,19 +81,19 @@ class Banner(QFrame):
 
     @property
     def shown(self) -> Event | None:
-        """The event whose words are in the strip."""
+        """The event that the strip shows."""
         return self._shown
 
     @property
     def warns(self) -> bool:
-        """Whether a warning of a memory stands, or the last run ran out of it."""
+        """Whether there is a memory warning, or the last run ran out of memory."""
         return any(
             _ran_out(event) or (isinstance(event, Warning) and _GRAVITY[event.level] > 0)
             for event in self._open.values()
         )
 
     def take(self, event: Event) -> None:
-        """Learn of an event; those that need no attention are ignored."""
+        """Handle an event; events that need no attention are ignored."""
         if isinstance(event, RunEnd):
             self._open = {key: other for key, other in self._open.items() if not _grows(other)}
             self._settle_straggler(event)
@@ -122,7 +122,7 @@ class Banner(QFrame):
         self._update()
 
     def _settle_straggler(self, ending: RunEnd) -> None:
-        """Say of the slow rank what the result of the whole run says of it, as the table of ranks does."""
+        """Take over the final result's text on a slow rank, so that it agrees with the table of ranks."""
         note = self._open.get(Topic.STRAGGLER)
         if not isinstance(note, Note) or Topic.STRAGGLER not in ending.result:
             return
@@ -137,11 +137,11 @@ class Banner(QFrame):
 
     @property
     def standing(self) -> list[Warning]:
-        """The warnings that stand, of which the figures may have changed."""
+        """The open warnings, whose figures may have changed."""
         return [event for event in self._open.values() if isinstance(event, Warning) and event.level != "passed"]
 
     def say_now(self, warning: Warning, now: Warning) -> None:
-        """Bring the words and the buttons of a warning up to date, where it is in front."""
+        """Update the text and buttons of a warning if it is the one shown."""
         if warning is not self._shown:
             return
         if now.text != self._text.text():
@@ -149,25 +149,25 @@ class Banner(QFrame):
         self._offer(now.actions)
 
     def set_brief(self, text: str) -> None:
-        """Say only ``text`` of how a run ended badly, while why can be read beside the plots; "" to say why here."""
+        """Show only ``text`` for a bad ending while its reason is shown beside the plots; "" shows the reason here."""
         if text != self._brief:
             self._brief = text
             self._update()
 
     def forget(self) -> None:
-        """Say nothing: what was said is of a later moment than the one that is shown now."""
+        """Drop all events: they are later than the moment shown now."""
         self._open.clear()
         self._update()
 
     def tick(self, now_s: float) -> None:
-        """Close a "passed" that has been read; called at every refresh with session time."""
+        """Close "passed" after a while; called at every refresh with session time."""
         passed = self._open.get("passed")
         if passed is not None and now_s - passed.time_s > PASSED_SHOWN_S:
             del self._open["passed"]
             self._update()
 
     def set_running(self, running: bool) -> None:
-        """Offer Stop only while there is something to stop."""
+        """Enable Stop only while there is something to stop."""
         self._buttons["stop"].setEnabled(running)
 
     def _dismiss(self) -> None:
@@ -194,7 +194,7 @@ class Banner(QFrame):
                 part.style().polish(part)
 
     def _offer(self, actions: Sequence[str]) -> None:
-        """Show the buttons of ``actions``, as far as there is something to command."""
+        """Show the buttons for ``actions`` that can be performed here."""
         for name, button in self._buttons.items():
             button.setVisible(name in actions and (self.commanding or name not in COMMANDS))
 
@@ -204,7 +204,7 @@ class Banner(QFrame):
 
 
 def _grows(event: Event) -> bool:
-    """Whether an event names what grows in a run: with the run that ends too."""
+    """Whether an event names what grows during a run; such a warning ends with the run."""
     return isinstance(event, Warning) and event.cause is not None
 
 
@@ -213,7 +213,7 @@ def _ran_out(event: Event) -> bool:
 
 
 def report_of(event: Event | None) -> Path | None:
-    """The folder that an out-of-memory of the user's own program left behind."""
+    """The report folder of an out-of-memory in the user's own program."""
     if isinstance(event, RunEnd):
         folder = event.result.get("report")
     else:
@@ -226,7 +226,7 @@ def report_of(event: Event | None) -> Path | None:
 
 
 def python_of(event: Event | None) -> str | None:
-    """The interpreter that has what the user's own program lacked."""
+    """An interpreter that has the packages the user's own program was missing."""
     python = None
     if isinstance(event, RunEnd):
         python = event.result.get("python_with_torch")
@@ -236,7 +236,7 @@ def python_of(event: Event | None) -> str | None:
 
 
 def misses_cuda(result: Mapping[str, Any]) -> bool:
-    """Whether the user's own program failed for want of CUDA, which a simulated GPU could answer for."""
+    """Whether the user's own program failed because there is no CUDA device, which a simulated GPU can provide."""
     return result.get("misses_cuda") is True
 
 
@@ -267,7 +267,7 @@ def _is_explained(ending: Attention) -> bool:
 
 
 def _text(ending: Attention) -> str:
-    """What a warning says, or how a run ended badly: the cause where it is known."""
+    """The text of a warning, or how a run ended badly, with the cause if it is known."""
     if isinstance(ending, Warning):
         return ending.text
     if isinstance(ending, Note):
@@ -280,7 +280,7 @@ def _text(ending: Attention) -> str:
 
 
 def _gravity(event: Attention) -> int:
-    """What ran out has what the warning foretold, and its cause beside it: no warning stands in front of it."""
+    """Severity. An out-of-memory outranks every warning: it is what they predicted, and comes with its cause."""
     if isinstance(event, Warning):
         return _GRAVITY[event.level]
     if isinstance(event, Note) and event.topic == Topic.STRAGGLER:

@@ -1,7 +1,7 @@
-"""The chooser of cards: a chip for each, which says whether what is in the form fits it; a click simulates that card.
+"""The card chooser: each chip shows whether the form's run fits that card, and simulates the card when clicked.
 
-The chips are one stop of Tab, and the arrow keys go from one to the next. What they have no room for is in a menu,
-where cards of any size are added too.
+The chips are one tab stop; the arrow keys move between them. Chips that do not fit are in a menu, where cards of any
+size can be added.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from gpudash.ui.widgets.text_size import scaled
 from gpudash.units import format_bytes
 
 OFFERED = ("rtx3060", "rtx4060", "rtx4090", "l4", "l40s", "a100-40gb", "a100-80gb", "h100", "h200", "b200")
-"""The cards that have a chip, from the smallest kind to the largest: their order unless another is chosen."""
+"""Cards that have a chip, in the default order, from the smallest kind to the largest."""
 
 ORDERS: Mapping[str, str] = {
     "usual": "As Usual",
@@ -47,15 +47,15 @@ ORDERS: Mapping[str, str] = {
     "memory": "By Memory",
     "time": "By Predicted Time of a Step",
 }
-"""What cards can be sorted by, as in the settings → what the menu calls it."""
+"""Sort orders: settings value → menu text."""
 
 LEAST_PX = 140
 WIDE_PX = 203
 GAP_PX = 8
-"""Logical pixels: of a chip's width the least, in which its verdict is read whole, and the most; between two chips."""
+"""Logical pixels: minimum width of a chip, which shows the whole verdict; maximum width; gap between chips."""
 
 TALL_PX = 64
-"""Height from which a chip has a line more."""
+"""Height from which a chip shows one more line."""
 
 MORE = "More ▾"
 
@@ -63,18 +63,18 @@ OWN_SIZE = "Own size…"
 OWN_PROMPT = "Memory of the card, such as 12GiB, or its name, such as h100:"
 
 MOST_OWN = 8
-"""Cards of one's own that are kept, the newest."""
+"""Maximum number of the user's own cards; the newest are kept."""
 
 COLOURS: Mapping[Standing, str] = {"fits": "good", "uncertain": "warn", "short": "critical"}
-"""Standing → the palette's colour of its words; those of all others are muted."""
+"""Standing → palette colour of its text; all others are muted."""
 
 MUTED_OPACITY = 0.6
 
 APART = "    "
-"""As wide as two texts of a line are apart at least."""
+"""Minimum space between two texts on a line."""
 
 UNASKED, UNASKED_SHORT = "ask what would fit", "ask"
-"""On a chip of which nothing is known yet; where there is no room for more."""
+"""Text of a chip about which nothing is known yet, and its short form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +82,11 @@ class ChipContent:
     """What a chip shows.
 
     Attributes:
-        card: that it is of.
-        words: what is known of it.
-        used: bytes in use on it, where it is simulated already; 0 for none.
-        selected: whether the form is about it.
-        inviting: whether it says that it can be asked, while nothing is.
+        card: the card it stands for.
+        text: what is known about it.
+        used: bytes in use, if the card is simulated already; 0 if none.
+        selected: whether the form runs on this card.
+        inviting: whether a chip without a verdict invites a click.
     """
 
     card: SimulatedCard
@@ -97,24 +97,24 @@ class ChipContent:
 
     @property
     def key(self) -> str:
-        """Which chip it is."""
+        """Key of the card."""
         return exact_text(self.card)
 
     @property
     def name(self) -> str:
-        """What the card is called."""
+        """Name of the card."""
         if isinstance(self.card, KnownGpu):
             return self.card.name.removesuffix("GB")
         return "Own size"
 
     @property
     def capacity(self) -> str:
-        """Its memory in words."""
+        """Its memory size as text."""
         return format_bytes(size_of(self.card))
 
     @property
     def detail(self) -> str:
-        """The last line: what is in use, else what is known beside the verdict."""
+        """The last line: memory in use, else the detail of the verdict."""
         if self.used:
             return f"{format_bytes(self.used)} in use"
         if self.inviting and self.text.standing == "unasked":
@@ -122,14 +122,14 @@ class ChipContent:
         return self.text.detail
 
     def last_line(self, has_room: Callable[[str], bool]) -> tuple[str, str]:
-        """What stands at the left and at the right of the last line.
+        """The texts at the left and right of the last line.
 
         Args:
-            has_room: whether so much has room beside each other.
+            has_room: whether a text of both, side by side, fits.
         """
         detail = self.detail
         time = self.text.time
-        short = detail.removeprefix("up to ")  # the figure matters more than how it is said
+        short = detail.removeprefix("up to ")  # the figure matters more than the words around it
         short = short.removesuffix(UNASKED.removeprefix(UNASKED_SHORT))
         if isinstance(self.text.estimate, ServerOnCard) and self.text.estimate.speed and not self.used:
             speed = self.text.estimate.speed
@@ -141,18 +141,18 @@ class ChipContent:
         for left, right in ((detail, whole), (short, whole), (short, step), (whole, "")):
             if has_room(f"{left}{APART}{right}"):
                 return left, right
-        # The batch is in the tip; how long a step takes is seen nowhere else.
+        # The batch size is also in the tooltip; the step time is shown nowhere else.
         return step, ""
 
     @property
     def sentence(self) -> str:
-        """All of it."""
+        """The whole content in one sentence."""
         parts = [self.text.sentence, f"{format_bytes(self.used)} in use" if self.used else ""]
-        return "; ".join(filter(None, parts)) or "nothing is asked of it"
+        return "; ".join(filter(None, parts)) or "nothing is predicted for it"
 
 
 class CardChip(QAbstractButton):
-    """One card."""
+    """The chip of one card."""
 
     def __init__(self, content: ChipContent, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -164,11 +164,11 @@ class CardChip(QAbstractButton):
 
     @property
     def content(self) -> ChipContent:
-        """What it shows."""
+        """What the chip shows."""
         return self._content
 
     def show_content(self, content: ChipContent, palette: Palette) -> None:
-        """Show what is known now."""
+        """Show new content."""
         self.setChecked(content.selected)
         if (content, palette) == (self._content, self._palette) and self.accessibleName():
             return
@@ -186,7 +186,7 @@ class CardChip(QAbstractButton):
         return QSize(scaled(LEAST_PX), scaled(30))
 
     def nextCheckState(self) -> None:
-        """A click asks for the card; whether it is chosen is shown once it is."""
+        """Do not toggle: a click requests the card, and the chip is checked once the card is selected."""
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
@@ -263,7 +263,7 @@ class CardChip(QAbstractButton):
         first: tuple[str, QFont],
         last: tuple[str, QFont],
     ) -> None:
-        """A name at the left and its facts at the right, which give way to it."""
+        """Paint a name at the left and facts at the right. Without room for both, facts give way to known names."""
         left, top, right, height = box
         wide = QFontMetrics(first[1]).horizontalAdvance(first[0])
         capacity_width = QFontMetrics(last[1]).horizontalAdvance(last[0])
@@ -293,7 +293,7 @@ class CardChip(QAbstractButton):
         painter.drawText(QRectF(left, top, right - left, height), Qt.AlignmentFlag.AlignLeft | _MIDDLE, shown)
 
     def _paint_bar(self, painter: QPainter, colour: str) -> None:
-        """The share of the card that is needed."""
+        """Paint the share of the card that the run needs."""
         share = self._content.text.share
         whole = QRectF(10, self.height() - 6, self.width() - 20, 2)
         painter.setPen(Qt.PenStyle.NoPen)
@@ -308,19 +308,19 @@ _MIDDLE = Qt.AlignmentFlag.AlignVCenter
 
 
 class CardChooser(QWidget):
-    """The chips, as many as there is room for, and the menu with the rest.
+    """As many chips as fit, and a menu with the rest.
 
     Attributes:
-        cards: that can be chosen, in their usual order.
-        order: that they are shown in, of `ORDERS`.
-        focus_group: of the chips.
+        cards: cards that can be chosen, in the default order.
+        order: current sort order, of `ORDERS`.
+        focus_group: focus group of the chips.
 
     Signals:
-        chosen: a `SimulatedCard` that is to be simulated.
-        own_changed: the cards of one's own, with commas between them, which are to be kept.
-        order_changed: another order, which is to be kept.
-        refused: why what was typed names no card, in a sentence.
-        changed: there are other cards to choose from.
+        chosen: simulate this `SimulatedCard`.
+        own_changed: the user's own cards, separated by commas, to save in the settings.
+        order_changed: the sort order, to save in the settings.
+        refused: why typed text names no card, in a sentence.
+        changed: the cards that can be chosen changed.
     """
 
     chosen = Signal(object)
@@ -363,15 +363,15 @@ class CardChooser(QWidget):
         *,
         inviting: bool = False,
     ) -> None:
-        """Show what is known of every card.
+        """Show what is known about every card.
 
         Args:
-            answers: by the keys of cards that are empty, and by the names of devices.
-            devices: key of a card → the device that is simulated as it.
-            used: the same → bytes in use there.
-            selected: key of the card that the form is about; "" for none.
+            answers: verdicts, by card key for cards that are not simulated, and by device name.
+            devices: card key → device that simulates it.
+            used: card key → bytes in use there.
+            selected: key of the card the form runs on; "" for none.
             without: keys of cards that are shown elsewhere.
-            inviting: whether chips of which nothing is known say that they can be asked.
+            inviting: whether chips without a verdict invite a click.
         """
         contents = [
             ChipContent(card, answers.of(devices.get(key, key)), used.get(key, 0.0), key == selected, inviting)
@@ -382,7 +382,7 @@ class CardChooser(QWidget):
         self._arrange()
 
     def _in_order(self, contents: list[ChipContent]) -> list[ChipContent]:
-        """As they are to be seen; cards without what they are sorted by come last, as usual."""
+        """Contents in the sort order; cards without the value to sort by come last, in default order."""
         if self.order == "name":
             return sorted(contents, key=lambda content: content.name.casefold())
         if self.order == "memory":
@@ -390,7 +390,7 @@ class CardChooser(QWidget):
         if self.order != "time":
             return contents
         for content in contents:
-            # While an answer is awaited the last one stays, lest chips jump about with every key that is typed.
+            # While a new answer is pending, sort by the previous one, so that chips do not jump at every keystroke.
             if content.text.standing in ("asking", "stale"):
                 continue
             self._seconds[content.key] = inf
@@ -399,14 +399,14 @@ class CardChooser(QWidget):
         return sorted(contents, key=lambda content: self._seconds.get(content.key, inf))
 
     def sort_by(self, order: str) -> None:
-        """Show the cards in another order, of `ORDERS`, and have it kept."""
+        """Sort the cards by another of `ORDERS` and save the choice."""
         self.order = order
         self._contents = {content.key: content for content in self._in_order(list(self._contents.values()))}
         self._arrange()
         self.order_changed.emit(order)
 
     def choose(self, card: SimulatedCard) -> None:
-        """Ask for a card; one that has no chip gets one, and keeps it."""
+        """Request a card; one without a chip is added to the user's own cards."""
         if exact_text(card) not in map(exact_text, self.cards):
             self._own = [card, *self._own][:MOST_OWN]
             self.cards.append(card)
@@ -416,11 +416,11 @@ class CardChooser(QWidget):
 
     @property
     def shown(self) -> list[CardChip]:
-        """The chips that are seen, from the left."""
+        """The visible chips, from the left."""
         return [chip for chip in self._chips.values() if not chip.isHidden()]
 
     def menu(self) -> QMenu:
-        """The cards that have no chip now, the other known ones, and a size of one's own."""
+        """The cards without a visible chip, the other known cards, and a size of one's own."""
         menu = QMenu(self)
         for key in self._left_out:
             content = self._contents[key]
@@ -477,7 +477,7 @@ class CardChooser(QWidget):
         return ""
 
     def set_own(self, text: str) -> None:
-        """Offer these cards beside the usual ones, with commas between them; what is no card is left out."""
+        """Add the user's own cards, separated by commas; text that names no card is ignored."""
         own: list[SimulatedCard] = []
         for part in text.split(","):
             with suppress(ValueError):
@@ -501,7 +501,7 @@ class CardChooser(QWidget):
         return QSize(self.more.sizeHint().width(), scaled(30))
 
     def _arrange(self) -> None:
-        """Show as many chips as have room, in their order; the one that is chosen is always among them."""
+        """Show as many chips as fit, in order; the selected one is always among them."""
         more = self.more.sizeHint().width()
         gap = scaled(GAP_PX)
         room = self.width() - more - gap

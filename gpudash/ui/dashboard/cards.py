@@ -1,6 +1,6 @@
-"""The device cards along the top, and what they and the tables say of the store's latest readings.
+"""The device cards at the top, and how cards and tables show the store's latest readings.
 
-One card a device: its memory as a bar, what else is known as a line of figures.
+One card per device: its memory as a bar, everything else as a line of figures.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from gpudash.units import (
 )
 
 SHORT_NAME_WORDS = 4
-"""Words of a card's name that come before its facts: the device, a dot, and two of the product."""
+"""Number of words of a card's name that take precedence over facts: the device, a dot, and two of the product."""
 
 FAINT_BANDS, FAINT_FILLING = frozenset({"cache"}), 0.3
-"""Bands that are there for the asking, as faint as the plots draw them beside what is in use, and their opacity."""
+"""Bands of memory that can be freed on demand, drawn as faint as in the plots, and their opacity."""
 
 COMPACT_PX = 232
-"""Logical pixels of the width of a card in a low window, beside the chips of others."""
+"""Width of a card in a low window, beside chips; in logical pixels."""
 
 FIT_ROLES: Mapping[Standing, str] = {"fits": "good", "uncertain": "warn", "short": "error"}
-"""The look of what is said of the run in the form; muted of all else."""
+"""Label role of the verdict on the form's run; muted for all others."""
 
 _SEPARATOR = "   "
 
@@ -59,16 +59,16 @@ class CardContent:
 
     Attributes:
         key: "host" or the GPU's UUID.
-        device: torch's name ("cpu", "cuda:0"), or "GPU 1" where torch does not see it.
-        product: what it is.
-        used, total: bytes; ``None`` where not reported.
-        memory_name: "RAM", "VRAM"; with the limit's name where a container limits it.
-        bands: (curve colour name, bytes, words) from the left.
-        mark_ratio: where the warning level is drawn.
+        device: torch's name ("cpu", "cuda:0"), or "GPU 1" if torch does not see it.
+        product: product name.
+        used, total: bytes; ``None`` if not reported.
+        memory_name: "RAM", "VRAM"; with the limit's name if a container limits it.
+        bands: (curve colour name, bytes, label) from the left.
+        mark_ratio: position of the tick at the warning level.
         facts: figures at the right: "97 %", "71 °C".
-        state: a sentence when the device cannot be read, else "".
-        details: tooltip.
-        simulated: whether a badge says that the device is simulated.
+        state: a sentence if the device cannot be read, else "".
+        details: the tooltip.
+        simulated: whether to show the badge of a simulated device.
     """
 
     key: str
@@ -86,7 +86,7 @@ class CardContent:
 
 
 class MemoryBar(QWidget):
-    """A bar of bands against capacity, with the warning level as a tick."""
+    """A bar of bands, scaled to the capacity, with a tick at the warning level."""
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -125,7 +125,7 @@ class MemoryBar(QWidget):
 
 
 class Card(QFrame):
-    """One device. Clicking it, or Enter or Space on it, selects the device."""
+    """The card of one device. A click, Enter or Space selects the device."""
 
     chosen = Signal(str)
 
@@ -163,7 +163,7 @@ class Card(QFrame):
         self.set_compact(False)
 
     def set_compact(self, compact: bool) -> None:
-        """Smaller figures, for low windows."""
+        """Use smaller figures, for low windows."""
         if compact == self._compact:
             return
         self._compact = compact
@@ -174,7 +174,7 @@ class Card(QFrame):
         self._used.style().polish(self._used)
 
     def show_text(self, text: CardText) -> None:
-        """Say whether what is in the form fits the device."""
+        """Show whether the form's run fits the device."""
         self._text = text
         role = FIT_ROLES.get(text.standing, "muted")
         if self._fit_verdict_text.property("role") != role:
@@ -185,7 +185,7 @@ class Card(QFrame):
         self._fit()
 
     def show_content(self, content: CardContent, palette: Palette, selected: bool) -> None:
-        """Show new figures."""
+        """Show new content."""
         if self.property("selected") != selected:
             self.setProperty("selected", selected)
             self.style().unpolish(self)
@@ -216,7 +216,7 @@ class Card(QFrame):
 
     @property
     def facts(self) -> Sequence[str]:
-        """The figures that are shown at the right."""
+        """The facts shown at the right."""
         return self._facts.text().split(_SEPARATOR)
 
     def resizeEvent(self, event: object) -> None:
@@ -243,8 +243,8 @@ class Card(QFrame):
         self._fit_verdict()
 
     def _fit_verdict(self) -> None:
-        """Show as much of the verdict as there is room for beside the figures: all, without the name of the memory
-        rather than of the verdict; else its sign and size, or the sign."""
+        """Show the longest form of the verdict that fits beside the figures, dropping the memory's name before the
+        verdict's words: the verdict, its sign and size, or the sign."""
         known = self._text
         margins = self._outer.contentsMargins()
         room = self.width() - margins.left() - margins.right() - 2 * self._figures.spacing() - 4
@@ -253,7 +253,7 @@ class Card(QFrame):
         figures = self._total.fontMetrics()
         forms = [f"{known.sign} {known.verdict}", f"{known.sign} {known.size}", known.sign]
         if known.standing == "asking" and not known.size:
-            forms = ["predicting…"]  # three dots alone are too faint to be read
+            forms = ["predicting…"]  # three dots alone are too faint to notice
         ways = [(form.strip(), total) for form in forms for total in self._total_texts]
         fitting = (way for way in ways if metrics.horizontalAdvance(way[0]) + figures.horizontalAdvance(way[1]) <= room)
         text, total = next(fitting, ("", self._total_texts[0]))
@@ -283,10 +283,10 @@ class DeviceCards(QWidget):
     """The row of cards.
 
     Attributes:
-        focus_group: of the cards.
+        focus_group: focus group of the cards.
 
     Signals:
-        chosen: the key of the device that was chosen.
+        chosen: key of the device that was selected.
     """
 
     chosen = Signal(str)
@@ -306,26 +306,26 @@ class DeviceCards(QWidget):
         self._palette = palette
 
     def set_compact(self, compact: bool) -> None:
-        """One-line cards, for low windows."""
+        """Use one-line cards, for low windows."""
         self._compact = compact
         for card in self._cards.values():
             card.set_compact(compact)
 
     def show_answers(self, answers: CardsAnswer, names: Mapping[str, str]) -> None:
-        """Say of each device whether what is in the form fits it.
+        """Show on each card whether the form's run fits that device.
 
         Args:
-            names: a card's key → torch's name of the device, for those on which a run can take place.
+            names: card key → torch's name of the device, for devices that a run can use.
         """
         for key, card in self._cards.items():
             card.show_text(answers.of(names[key]) if key in names else CardText("unasked"))
 
     def facts(self, key: str) -> Sequence[str]:
-        """The figures at the right of a device's card, as many as there is room for."""
+        """The figures shown at the right of a device's card."""
         return self._cards[key].facts
 
     def show_contents(self, contents: Sequence[CardContent], selected: str) -> None:
-        """Show one card per content, in order; cards are kept while their device is."""
+        """Show one card per content, in order; the card of a device is reused."""
         keys = [content.key for content in contents]
         if keys != list(self._cards):
             for key in [key for key in self._cards if key not in keys]:
@@ -409,13 +409,13 @@ def gpu_card(store: Store, gpu: Gpu, name: str, warn_ratio: float) -> CardConten
         facts.append(f"Gen{generation:.0f} x{width:.0f}")
     details = [f"{text}: {format_bytes(size)}" for _colour, size, text in bands]
     if is_program_card(name):
-        details.append("the card of a program that is watched, apart from this session's own")
+        details.append("the card of a watched program, separate from this session's own")
     if gpu.simulated:
-        details.append("nothing of this GPU is there but its memory's bookkeeping; the CPU computes")
+        details.append("only the memory accounting of this GPU exists; the CPU computes")
     elif gpu.by_torch:
-        details.append("told by torch while a run is on it, and nothing else of this GPU")
+        details.append("reported by torch while a run uses it; nothing else is known about this GPU")
         if gpu.shared_memory:
-            details.append("of the most that Metal recommends to one program; what others hold is not told")
+            details.append("of the maximum that Metal recommends for one program; what others hold is not reported")
     elif gpu.shared_memory:
         held = [size for row in store.processes(key) if isinstance(size := row.get("memory_bytes"), int | float)]
         details.append(f"held by programs on the GPU: {format_bytes(sum(held)) if held else NOT_REPORTED}")
@@ -427,7 +427,7 @@ def gpu_card(store: Store, gpu: Gpu, name: str, warn_ratio: float) -> CardConten
     if gpu.parent:
         details.append(OF_AN_INSTANCE)
     elif gpu.instances:
-        details.append(f"divided into {gpu.instances} MIG instances, which programs use in its place")
+        details.append(f"divided into {gpu.instances} MIG instances, which programs use instead")
     return CardContent(
         key=key,
         device=badged_name(name),
@@ -445,7 +445,7 @@ def gpu_card(store: Store, gpu: Gpu, name: str, warn_ratio: float) -> CardConten
 
 
 def _health(store: Store, key: str) -> list[str]:
-    """What the driver tells of errors and links, where it has something to say."""
+    """Errors and link state as reported by the driver, if there is anything to report."""
     found = []
     if code := int(_number(store, "gpu", "last_xid", key) or 0):
         found.append(f"newest XID error: {code}, {xid(code).label}")
@@ -461,14 +461,14 @@ def _state_text(gpu: Gpu, state: State) -> str:
     if gpu.by_torch:
         if state is State.OK:
             return ""
-        return "read while a run is on it"
+        return "read while a run uses it"
     if state in (State.OK, State.NOT_SUPPORTED):
         return ""
     return STATE_TEXT[state]
 
 
 def _gpu_bands(store: Store, key: str, used: float | None, context: str) -> list[tuple[str, float, str]]:
-    """The bands the plot draws, at their newest; a band that is a gap is left out."""
+    """The newest values of the plot's bands; a band without a value is left out."""
     if used is None:
         return []
     found: dict[str, float] = {}

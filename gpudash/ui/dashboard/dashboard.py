@@ -1,6 +1,6 @@
-"""Cards, workload panel, plots and tables over one session: the live one, or a recording that is looked at.
+"""Cards, workload panel, plots and tables over one session, live or recorded.
 
-Near the end of a memory a line extends its plot to where it is going.
+When memory is about to run out, its plot is extended by the forecast.
 """
 
 from __future__ import annotations
@@ -64,52 +64,52 @@ if TYPE_CHECKING:
     from gpudash.session.recordings.comparing.overlaid_runs import OverlaidRuns
 
 TITLE = "gpudash"
-"""Of the window, while no document is in front."""
+"""Title of the window while no document is in front."""
 
 LOW_WINDOW = 920
-"""Logical pixels of height below which the tables start collapsed and the cards take one line."""
+"""Logical pixels; in a lower window the tables start collapsed and the cards take one line."""
 
 PLOTS_GAP = 2
 """Logical pixels between the row of controls and the plots."""
 
 FIRST_SCREEN_ROW = 1
-"""Among the dashboard's rows: below the cards."""
+"""Index of the first screen in the dashboard's layout: below the cards."""
 
 FIRST_SCREEN_SHARE, MONITOR_SHARE, MONITOR_PX = 3, 2, 170
-"""Of the height, while the first screen is shown; and logical pixels that the monitor has at least."""
+"""Stretch factors while the first screen is shown, and minimum height of the monitor in logical pixels."""
 
 BUSY = "utilisation"
-"""The plot beside the memory's on the first screen."""
+"""Plot shown beside the memory plot on the first screen."""
 
 MARGIN_S, MARGIN_RATIO = 0.5, 0.05
-"""Seconds shown on either side of a run, and their largest share of a short one."""
+"""Margin in seconds on either side of a run, and its maximum as a fraction of the run."""
 
 LEAST_SPAN_S = 2.0
-"""Seconds shown of a run that was shorter: it has few readings of its own."""
+"""Minimum seconds shown for a run: a shorter one has few readings of its own."""
 
 
 class Dashboard(PlotsPage):
     """One session on one time axis.
 
     Args:
-        session: what is shown; it is not closed here.
+        session: session to show; it is not closed here.
         palette: colours at the start.
-        panel: the workload panel, and
-        tabs: the tables; new ones where they are not given. They are what takes longest to make.
+        panel: workload panel; created if not given, like
+        tabs: the tables. These two take longest to create.
 
     Attributes:
-        left: the column at the left, of which the panel is one face.
-        footer: the status line, and the strips over it.
-        fit: predicts what the panel holds; ``None`` over a recording.
-        first_screen: in place of the column and the tables while nothing has begun; ``None`` where it is not.
-        laid: recorded runs over the live plots; ``None`` before any was wanted.
-        result: what a run came to, over the plots; Esc takes it away.
-        results_in_front: whether it comes there by itself as a run ends.
-        forecasts: memory ("host" or a GPU's UUID) → its forecast, as cards, strip and plots show it.
+        left: column at the left; the panel is one of its faces.
+        footer: the status line, with the strips that lie over it.
+        fit: predicts the form's run; ``None`` for a recording.
+        first_screen: replaces the column and the tables until something has started; ``None`` after that.
+        laid: recorded runs overlaid on the live plots; ``None`` before any was requested.
+        result: result of a run, over the plots; Esc closes it.
+        results_in_front: whether a result opens by itself when a run ends.
+        forecasts: memory ("host" or a GPU's UUID) → its forecast, as shown on cards, strip and plots.
 
     Signals:
-        start_requested: what the panel holds is to be run.
-        action: what a button of the banner or of a result asks for, and the event that it stands beside.
+        start_requested: run what the panel holds.
+        action: action of a button of the banner or a result, and the event it belongs to.
         happened: an `Event` that is new here.
     """
 
@@ -223,16 +223,17 @@ class Dashboard(PlotsPage):
             self.chooser.changed.connect(self.fit.form_changed)
 
     def overlay_runs(self, runs: OverlaidRuns, places: Sequence[Path]) -> None:
-        """Draw recorded runs thin over the live plots, from the start of the run in view; none takes them away."""
+        """Overlay recorded runs as thin curves on the live plots, from the start of the run in view; none removes
+        them."""
         self.overlaid = runs
         began_s = self._began_in_view()
         if began_s is None:
-            # Nothing runs: they begin where the view does, and go with time like all else.
+            # Without a run in view they start at the view's left edge and move with time like everything else.
             began_s = self.view.range()[0]
         runs.choose(places, began_s)
 
     def _began_in_view(self) -> float | None:
-        """When the run in view began; ``None`` where none is."""
+        """Start of the run in view; ``None`` if there is none."""
         with self.session.store.lock:
             run = run_in_view(self.session.store, self.view.range())
         if run is None:
@@ -240,7 +241,7 @@ class Dashboard(PlotsPage):
         return run.began_s
 
     def _align_overlaid(self) -> None:
-        """Keep the runs that are laid over at the start of the run in view, and say what could not be read."""
+        """Keep the overlaid runs aligned with the run in view, and report what could not be read."""
         if self.overlaid is None:
             return
         began_s = self._began_in_view()
@@ -251,10 +252,10 @@ class Dashboard(PlotsPage):
             self.overlaid.problem = ""
 
     def leave_out_runs(self, origin: str) -> None:
-        """Have nothing of runs, where there can be none: neither the panel at the left nor their tables.
+        """Remove everything about runs for a source without them: the panel at the left and the tables of runs.
 
         Args:
-            origin: what the status line says of where the readings come from.
+            origin: where the readings come from, for the status line.
         """
         self._has_runs, self._origin = False, origin
         self.show_panel(False)
@@ -262,7 +263,7 @@ class Dashboard(PlotsPage):
         self.tabs.leave_out_runs()
 
     def show_panel(self, shown: bool) -> None:
-        """Show the column at the left, or hide it; where nothing can be run it stays away."""
+        """Show the column at the left, or hide it; it stays hidden if nothing can be run."""
         self._panel_wanted = shown
         self.left.setVisible(shown and self._has_runs and self.first_screen is None)
 
@@ -272,7 +273,7 @@ class Dashboard(PlotsPage):
         self.left.show_form()
 
     def show_first_screen(self, screen: FirstScreen) -> None:
-        """Let ``screen`` take the place of the column at the left and of the tables, over a live monitor."""
+        """Show ``screen`` in place of the left column and the tables, with a live monitor below it."""
         if self.first_screen is not None:
             return
         self.first_screen = screen
@@ -285,7 +286,7 @@ class Dashboard(PlotsPage):
         self._arrange_first_screen()
 
     def leave_first_screen(self) -> None:
-        """Show the form and the tables again: something begins. Does nothing where they are shown."""
+        """Bring back the form and the tables because something starts; does nothing if they are shown."""
         screen = self.first_screen
         if screen is None:
             return
@@ -298,7 +299,7 @@ class Dashboard(PlotsPage):
             self.fit.form_changed()
 
     def _arrange_first_screen(self) -> None:
-        """Show what there is beside the first screen, or in its place."""
+        """Show or hide what the first screen replaces."""
         screen = self.first_screen
         shown = screen is not None
         if screen is not None:
@@ -312,20 +313,20 @@ class Dashboard(PlotsPage):
         self.refresh_figures()
 
     def _form_values(self) -> object:
-        """What is asked for, whatever device is chosen."""
+        """The values of the form, without the device."""
         if self.panel.watching:
             return self.panel.script.script()
         return self.panel.workload.currentData(), self.panel.form.values()
 
     def select_device(self, key: str) -> None:
-        """Show the device with this key ("host" or a GPU's UUID) in the plots, and run on it where torch can."""
+        """Show the device with this key ("host" or a GPU's UUID) in the plots, and run on it if torch can."""
         self._selected = key
         for device in self.session.devices():
             if (device.uuid or "host") == key:
                 self.panel.choose_device(device.name)
 
     def _simulate(self, card: SimulatedCard) -> None:
-        """Make a card the device of the form: of the user's own program by its field, else as a device of its own."""
+        """Make a card the form's device: for the user's own program through its field, else as a simulated device."""
         live = self.session.live
         if live is None:
             return
@@ -333,18 +334,18 @@ class Dashboard(PlotsPage):
             self.panel.script.simulate.set_card(exact_text(card))
             return
         if self.session.running:
-            self.status_line.report("A run is on; another card can be chosen once it has ended.")
+            self.status_line.report("A run is in progress; choose another card once it has ended.")
             return
         try:
             name = live.simulate(card)
         except ValueError as error:
             self.status_line.report(str(error))
             return
-        self.refresh_figures()  # the panel is offered the card before it is chosen there
+        self.refresh_figures()  # the panel must list the card before it is selected there
         self.panel.take_device(name)
 
     def _show_answers(self, contents: Sequence[CardContent]) -> None:
-        """Say of every card whether what is in the form fits it."""
+        """Show on every card whether the form's run fits it."""
         live = self.session.live
         if live is None or self.fit is None:
             return
@@ -353,7 +354,7 @@ class Dashboard(PlotsPage):
             answers = CardsAnswer()
         devices = [device for device in self.session.devices() if device.problem is None]
         answered = devices
-        if self.panel.watching:  # a script is answered on those alone that its run or prediction says something of
+        if self.panel.watching:  # a script has verdicts only for the cards its run or prediction covers
             answered = [device for device in devices if device.name in answers.known]
         self.cards.show_answers(answers, {device.memory: device.name for device in answered})
         made = live.machine.simulated.chosen
@@ -376,7 +377,7 @@ class Dashboard(PlotsPage):
         )
 
     def _card_of_script(self) -> str:
-        """Key of the card that the user's own program is to run on; "" for none."""
+        """Key of the card that the user's own program runs on; "" for none."""
         try:
             card = self.panel.script.script().simulated_card
         except ValueError:
@@ -391,14 +392,14 @@ class Dashboard(PlotsPage):
                 self._selected = device.uuid or "host"
 
     def _form_changed(self) -> None:
-        """What is predicted of the form comes before the run of before that was looked at."""
+        """A changed form shows its prediction instead of the earlier run that was viewed."""
         self._viewed_earlier = False
-        # a card that is chosen, or found, changes the device: that asks for nothing yet
+        # Ignore a changed device alone: selecting or finding a card does not start anything.
         if self.first_screen is not None and self._form_values() != self._form_before:
             self.leave_first_screen()
 
     def apply_settings(self) -> None:
-        """Show what the session's settings ask for."""
+        """Apply the session's settings."""
         self.view.set_window(self.session.settings.window_s)
         self.chooser.set_own(self.session.settings.cards)
         self.chooser.order = self.session.settings.cards_order
@@ -413,8 +414,8 @@ class Dashboard(PlotsPage):
             self.first_screen.set_palette(palette)
 
     def prepare(self) -> Iterator[None]:
-        """Do most of what the first `refresh` would, before the dashboard is seen: a part each time the next is asked
-        for, since in one go the window would stand still."""
+        """Do most of the first `refresh` before the dashboard is shown, one part per step: all at once would freeze
+        the window."""
         self._take_events()
         self.refresh_figures()
         self._frame = 1
@@ -422,7 +423,7 @@ class Dashboard(PlotsPage):
         self._choose_plots()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Esc takes the result away, which says so, from the form and the cards too, which have no use for the key."""
+        """Esc closes the result, as its button says, even from the form and the cards, which do not use the key."""
         if event.key() == Qt.Key.Key_Escape and self.result.isVisible():
             self.plots.dismiss()
             return
@@ -478,7 +479,7 @@ class Dashboard(PlotsPage):
             self.happened.emit(event)
 
     def _take_program(self, event: Event) -> None:
-        """A program of the user's begins: its output comes to the front; as does a run's result at its end."""
+        """When a program starts, bring its output to the front; when a run ends, bring its result."""
         if isinstance(event, RunEnd):
             if self.live and event.time_s > self._opened_s:
                 self._hold_run()
@@ -498,19 +499,19 @@ class Dashboard(PlotsPage):
         elif isinstance(event, RunStarted):
             self.tabs.leave_output()
             if self._selected is not None and self._selected == self._shown_for_program:
-                self._awaited_device = event.device  # a program's card says nothing of a run on another
+                self._awaited_device = event.device  # the program's card is not that of this run
         elif isinstance(event, Note) and event.topic == Topic.DEVICE and self._follows_program():
             self._awaited_device = event.details.get("device")
 
     def _hold_run(self) -> None:
-        """Let the run that has ended stay in view, whole; a paused view shows what somebody asked for."""
+        """Keep the whole of the run that just ended in view; leave a paused view alone, the user chose it."""
         with self.session.store.lock:
             run = self.session.store.run
         if run is not None and run.ended_s is not None and self.view.following:
             self.view.hold(*_span_of(run, run.ended_s))
 
     def hold_run(self, number: int) -> None:
-        """Show a run of the session, counted from 1, whole, with its device, until something new begins."""
+        """Show a whole run of the session, counted from 1, and its device, until something new starts."""
         with self.session.store.lock:
             runs = list(self.session.store.runs)
         if not 1 <= number <= len(runs):
@@ -525,12 +526,12 @@ class Dashboard(PlotsPage):
             self.view.follow()
             return
         left, right = _span_of(run, run.ended_s)
-        if number < len(runs):  # the margin would bring the next run into view, which is then the one that is looked at
+        if number < len(runs):  # with the margin, the next run would become the run in view
             right = min(right, math.nextafter(runs[number].began_s, -math.inf))
         self.view.hold(left, right)
 
     def run_in_front(self) -> RunView | None:
-        """The run that a command is about: the one that is looked at, else the newest."""
+        """The run that commands act on: the one in view, else the newest."""
         store = self.session.store
         with store.lock:
             in_view = None
@@ -539,20 +540,20 @@ class Dashboard(PlotsPage):
             return in_view or store.run
 
     def show_result(self) -> None:
-        """Bring what the run that is looked at came to in front of the plots."""
+        """Show the result of the run in view over the plots."""
         run = self.run_in_front()
         if run is not None and not run.running:
             self._bring_result(run)
 
     def _show_newest_result(self) -> None:
-        """Bring what the newest run came to in front of the plots, where it says more than they do."""
+        """Show the newest run's result over the plots, if it says more than they do."""
         with self.session.store.lock:
             run = self.session.store.run
         if run is not None and not run.running and is_put_forward(run):
             self._bring_result(run)
 
     def _bring_result(self, run: RunView) -> None:
-        """Show a result, and let Esc mean it unless somebody is typing."""
+        """Show a result, and focus it so that Esc closes it, unless the user is typing."""
         self._fill_result(run)
         if not isinstance(QGuiApplication.focusObject(), (QLineEdit, QPlainTextEdit, QAbstractSpinBox, QComboBox)):
             self.result.setFocus()
@@ -573,7 +574,7 @@ class Dashboard(PlotsPage):
             self.explanation.apply(self._resulting, remedy)
 
     def run_name(self, run: RunView) -> str:
-        """What a run of the session is called, as the library calls it; called under the store's lock."""
+        """Name of a run of the session, as in the library. The caller holds the store's lock."""
         runs = enumerate(self.session.store.runs, 1)
         number = next((number for number, one in runs if (one.run_id, one.began_s) == (run.run_id, run.began_s)), 0)
         return self.session.run_title(number) or given_name(run.workload, run.device, run.spec)
@@ -585,20 +586,20 @@ class Dashboard(PlotsPage):
             self.refresh_figures()
 
     def _answer_press(self, sentence: str) -> None:
-        """Say what a press of the panel's button came to; what it shows was not up to date."""
+        """Report the effect of a press of the panel's button; what the panel showed was out of date."""
         self.refresh_figures()
         self.status_line.report(sentence)
 
     def _run_again(self) -> None:
-        """Start the comparison whose verdict is shown anew."""
+        """Start the comparison again whose verdict is shown."""
         run = self._resulting
         if run is not None and not self.session.running:
             put_into_panel(run, self.panel, self.session.devices(), self.session.default_device())
             self.start_requested.emit()
 
     def _show_awaited_device(self) -> None:
-        """Show the device of the program that is watched once it is there, and the one it turns to unless another was
-        chosen meanwhile."""
+        """Select the device of the watched program once it exists, and the device it changes to unless the user
+        selected another."""
         for device in self.session.devices():
             if device.name == self._awaited_device:
                 self._selected, self._awaited_device = device.uuid or "host", None
@@ -609,7 +610,7 @@ class Dashboard(PlotsPage):
 
     @property
     def selected(self) -> str:
-        """The device shown: the one that was chosen, else the one a run would use."""
+        """The device shown: the one the user selected, else the one a run would use."""
         if self._selected is None or self._selected not in ("host", *(gpu.uuid for gpu in self.session.gpus)):
             name = self.panel.device_name
             return next((d.uuid for d in self.session.devices() if d.name == name and d.uuid), "host")
@@ -617,7 +618,7 @@ class Dashboard(PlotsPage):
 
     @property
     def topic(self) -> str | None:
-        """The workload in view; "" while nothing of a run is."""
+        """The workload in view; "" if no run is in view."""
         with self.session.store.lock:
             run = run_in_view(self.session.store, self.view.range())
         if run is None:
@@ -663,32 +664,32 @@ class Dashboard(PlotsPage):
 
     @property
     def ghost(self) -> GhostView | None:
-        """What is predicted of the run that is about to start, where the memory plot shows that.
+        """The prediction for the run about to start, if the memory plot shows it.
 
-        It is there while nothing runs and the view follows or holds the last run; going back in time, or selecting of
-        it, shows what was measured.
+        It is shown while nothing runs and the view follows, or holds the last run. Going back in time, or selecting a
+        range, shows measurements instead.
         """
         if not (self.view.following or self.view.held) or self.view.selection is not None:
             return None
         if self._viewed_earlier and self.view.held:
             return None
-        # Runs are laid over what was measured.
+        # Overlaid runs belong on measurements.
         if self.overlaid is not None and self.overlaid.chosen:
             return None
         return self._prediction
 
     @property
     def _prediction(self) -> GhostView | None:
-        """What is predicted of it, whether or not it is shown at the moment."""
+        """The prediction, whether or not it is shown at the moment."""
         if self.fit is None or self.first_screen is not None:
             return None
-        # a script says itself where it runs, which may be a card that is only there while it does
+        # A script names its device itself; it may be a card that exists only while the script runs.
         if not (self.panel.watching or self._shows(self.fit.device)):
             return None
         return self.fit.ghost
 
     def _copies(self) -> CopiesView | None:
-        """What is copied of the run whose ghost is shown; ``None`` where nothing is."""
+        """The copies of the run whose ghost is shown; ``None`` if there are none."""
         shown = self.ghost
         if shown is None or not _has_copies(shown):
             return None
@@ -696,18 +697,18 @@ class Dashboard(PlotsPage):
         return CopiesView(shown.ghost, shown.faded)
 
     def _remedy(self) -> RemedyView | None:
-        """What the change that is looked at would make of the ghost that is shown."""
+        """What the remedy under the pointer would change in the ghost that is shown."""
         if self.fit is None or self.ghost is None:
             return None
         return self.fit.remedy
 
     def _show_remedy(self) -> None:
-        """At once, and not with the next frame: it is under the pointer."""
+        """Show the remedy at once rather than with the next frame: it follows the pointer."""
         self.plots.set_remedy("memory", self._remedy())
         self.plots.refresh()
 
     def _with_line(self, plots: Sequence[PlotSpec]) -> tuple[PlotSpec, ...]:
-        """The plots with a line across the memory's where the run in view was predicted; under the store's lock."""
+        """Mark the predicted peak of the run in view in the memory plot. The caller holds the store's lock."""
         run = run_in_view(self.session.store, self.view.range())
         line = None
         if self.fit is not None and run is not None and self._shows(run.device):
@@ -717,7 +718,7 @@ class Dashboard(PlotsPage):
         return tuple(replace(plot, lines=(line, *plot.lines)) if plot.id == "memory" else plot for plot in plots)
 
     def _running_ghost(self) -> tuple[RunningGhost | None, Sequence[Deviation]]:
-        """The ghost of the run in view in its time, and where the run has left it."""
+        """The ghost of the run in view on its time axis, and where the run deviates from it."""
         span = self.view.range()
         with self.session.store.lock:
             run = run_in_view(self.session.store, span)
@@ -729,18 +730,18 @@ class Dashboard(PlotsPage):
             return running, self.fit.deviations_of(running, run)
 
     def _requests(self) -> RequestLog | None:
-        """What was asked of the device that is shown, request by request."""
+        """The allocation requests of the device shown."""
         names = (one.name for one in self.session.devices() if (one.uuid or "host") == self.selected)
         logs = (self.session.requests.of(name) for name in names)
         return next((log for log in logs if log is not None), None)
 
     def _shows(self, device: str) -> bool:
-        """Whether this is torch's name of the device that is shown."""
+        """Whether this is torch's name of the device shown."""
         keys = {one.name: one.uuid or "host" for one in self.session.devices()}
         return keys.get(device) == self.selected
 
     def _with_ghost(self, plots: Sequence[PlotSpec]) -> tuple[PlotSpec, ...]:
-        """The plots with the ribbons of the ghost as curves of the memory's, while one is shown."""
+        """Replace the memory plot's curves with the ribbons of the ghost while one is shown."""
         predicted = self._prediction
         if predicted is None:
             return tuple(plots)
@@ -751,7 +752,8 @@ class Dashboard(PlotsPage):
             plots = [*plots[:1], below, *(plot for plot in plots[1:] if plot.id != below.id)]
         for plot in plots:
             if plot.id == "memory":
-                # as high when it shows readings for a while: nothing moves under the pointer that selects a range
+                # Keep the height when it shows readings for a while: a range is selected with the pointer, so nothing
+                # may move.
                 if shown is None:
                     plot = replace(plot, stretch=GHOST_STRETCH)
                 else:
@@ -760,7 +762,7 @@ class Dashboard(PlotsPage):
         return tuple(found)
 
     def _compared(self) -> list[str]:
-        """The devices ("host" or a GPU's UUID) of the comparison in view; called under the store's lock."""
+        """The devices ("host" or a GPU's UUID) of the comparison in view. The caller holds the store's lock."""
         run = run_in_view(self.session.store, self.view.range())
         if run is None or run.workload != "comparison":
             return []
@@ -769,7 +771,7 @@ class Dashboard(PlotsPage):
         return [keys[name] for name in names if name in keys]
 
     def _named(self, plots: Sequence[PlotSpec], selected: str) -> tuple[PlotSpec, ...]:
-        """The plots with what a card that was chosen is in the memory's title, as its chip says it."""
+        """Name the simulated card in the memory plot's title, as its chip does."""
         live = self.session.live
         if live is None or selected not in live.machine.simulated.chosen:
             return tuple(plots)
@@ -787,12 +789,12 @@ class Dashboard(PlotsPage):
         return TITLE, self.caption(self.selected, self.session.device_text(self.selected))
 
     def caption(self, selected: str, unlisted: str) -> str:
-        """What a picture says of the device ``selected``; ``unlisted`` where the session does not list it."""
+        """Name of the device ``selected`` in a picture; ``unlisted`` if the session does not list it."""
         found = (device for device in self.session.devices() if (device.uuid or "host") == selected)
         return next((f"{shown_name(device.name)} · {device.product}" for device in found), unlisted)
 
     def refresh_figures(self) -> None:
-        """Bring cards, tables and words up to date."""
+        """Update cards, tables and text."""
         session, store, live = self.session, self.session.store, self.session.live
         self._show_awaited_device()
         devices = session.devices()
@@ -819,7 +821,7 @@ class Dashboard(PlotsPage):
                 device = store.run.device
             memory = next((uuid for uuid, name in names.items() if name == device), "host")
             self.panel.show_run(store.run, session.running, self._loading(), self.forecasts.get(memory), stop)
-            # only where its result is beside it the strip need not say why the newest run ended badly
+            # The strip may leave the reason out only while the newest run's result is shown beside the plots.
             ended = ""
             if store.run is not None and store.run is self._resulting and not self.result.isHidden():
                 ended = ended_badly(store.run)
@@ -833,10 +835,10 @@ class Dashboard(PlotsPage):
         self.banner.set_running(session.running)
         self.banner.set_brief(ended)
         self.result.verdict.again_button.setEnabled(not session.running)
-        self.view_bar.refresh()  # it tells how far the view is behind, as the status line does
+        self.view_bar.refresh()  # it shows how far the view is behind, like the status line
         self.result.ending.remedies.setEnabled(not session.running)
         searching = [view for view in (self.result.ending.remedies, *self.explanation.remedies) if view.searching]
-        if live is not None and searching:  # asked of nobody else: what searches is loaded with the question
+        if live is not None and searching:  # only then: accessing `remedies` loads the search
             for shown in searching:
                 shown.show_so_far(live.remedies.so_far)
         if self.live:
@@ -854,10 +856,10 @@ class Dashboard(PlotsPage):
         super().refresh_figures()
 
     def _without_card(self, names: Mapping[str, str]) -> frozenset[str]:
-        """UUIDs of the simulated cards that have no card of their own at the top.
+        """UUIDs of the simulated cards that get no device card at the top.
 
-        They are those that a chip stands for, and one that is only offered while a program has its own in that place:
-        beside it nobody could tell which ``sim:0`` is meant.
+        These are the cards that a chip stands for, and an unused card whose name a program's own card has: side by
+        side, nobody could tell which ``sim:0`` is meant.
 
         Args:
             names: UUID of each device → its name.
@@ -871,7 +873,7 @@ class Dashboard(PlotsPage):
         return simulated.chosen | doubled
 
     def _show_standing(self) -> None:
-        """Bring the warning in the strip up to date: with the time left that the cards show, and what can be done."""
+        """Update the warning in the strip, with the remaining time shown on the cards and the actions available."""
         live = self.session.live
         if live is None:
             return
@@ -887,7 +889,7 @@ class Dashboard(PlotsPage):
         return "PyTorch loading…"
 
     def show_run(self) -> None:
-        """Set the time axis to the last run, or to everything when there was none; show what the run was asked."""
+        """Show the last run, or everything if there is none, and put the run's parameters into the form."""
         store = self.session.store
         with store.lock:
             run, newest = store.run, store.newest_s
@@ -912,7 +914,7 @@ class Dashboard(PlotsPage):
             super().copy_values()
 
     def toggle_tables(self) -> None:
-        """Collapse the tables to their bar, or open them."""
+        """Collapse the tables to their tab bar, or open them."""
         if self.first_screen is not None:
             self.leave_first_screen()
             return
@@ -930,19 +932,19 @@ class Dashboard(PlotsPage):
             self.rebalance()
 
     def reset_layout(self) -> None:
-        """Tables, curves and the balance of both as at the first start."""
+        """Reset tables, curves and the split between plots and tables to their defaults."""
         self.tabs.set_collapsed(self.window().height() < LOW_WINDOW)
         super().reset_layout()
         self._tables_height = 0
         self.rebalance()
 
     def rebalance(self) -> None:
-        """Share the height between plots and tables anew; a height that was dragged stays while the tables are open."""
+        """Recompute the split between plots and tables; a height that was dragged stays while the tables are open."""
         self._balanced = None
         self._balance()
 
     def _balance(self) -> None:
-        """Give the tables one height, whichever of them is open, and the plots the rest."""
+        """Give the tables the same height for every tab, and the plots the rest."""
         key = (self.splitter.height(), self.tabs.collapsed)
         if self._balanced == key:
             return
@@ -960,13 +962,13 @@ class Dashboard(PlotsPage):
 
 
 def _span_of(run: RunView, end_s: float) -> tuple[float, float]:
-    """Session time in which a run that reaches to ``end_s`` is seen whole, with a margin."""
+    """Session time range that shows a run up to ``end_s`` whole, with a margin."""
     margin = min(MARGIN_S, (end_s - run.began_s) * MARGIN_RATIO)
     return max(0.0, min(run.began_s - margin, end_s + margin - LEAST_SPAN_S)), end_s + margin
 
 
 GHOST_STRETCH = 6
-"""How many times as high as others a plot is that shows what is predicted."""
+"""Stretch factor of a plot that shows a prediction."""
 
 
 def _has_copies(shown: GhostView) -> bool:
@@ -974,7 +976,7 @@ def _has_copies(shown: GhostView) -> bool:
 
 
 def _predicted(plot: PlotSpec, shown: GhostView) -> PlotSpec:
-    """The memory plot with a curve for each ribbon; they have the place of readings, and none of their own."""
+    """The memory plot with one curve per ribbon. They stand in for readings and have none."""
     table, _, device = plot.curves[0].key
     names: Sequence[str] = ()
     if shown.ghost is not None:
@@ -991,18 +993,18 @@ def _predicted(plot: PlotSpec, shown: GhostView) -> PlotSpec:
 
 
 SHOWN_S = 60.0
-"""Remaining time below which the plot shows where memory is going."""
+"""Remaining seconds below which the plot shows the forecast."""
 
 
 def in_time(content: CardContent, ahead: Forecast | None) -> CardContent:
-    """What a card shows, with the time that is left first among its facts once the plot shows where memory is going."""
+    """A card's content with the remaining time as its first fact once the plot shows the forecast."""
     if ahead is None or ahead.seconds > SHOWN_S:
         return content
     return replace(content, facts=[ends_in(ahead), *content.facts])
 
 
 def draw_forecast(session: DashboardSource, plots: PlotStack, selected: str, ahead: Forecast | None) -> None:
-    """Draw the forecast of the memory ``selected`` ("host" or a GPU's UUID), or take the line away."""
+    """Draw the forecast of the memory ``selected`` ("host" or a GPU's UUID), or remove it."""
     if ahead is None or ahead.seconds > SHOWN_S:
         plots.set_forecast("memory", None)
         return

@@ -1,4 +1,4 @@
-"""What every document in a tab is: a snapshot, a recording, a comparison, the list of recordings."""
+"""Base of every document in a tab: a snapshot, a recording, a comparison, the list of recordings."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class Document(QWidget):
     """A tab beside the dashboard.
 
     Signals:
-        closed: it wants to be closed.
+        closed: the document asks to be closed.
         said: a passing message for the status line.
-        retitled: `title` is another, and `title_tip` perhaps.
+        retitled: `title`, and perhaps `title_tip`, changed.
 
     Attributes:
-        title: the whole title of its tab.
-        title_tip: what the tab's tooltip says instead of the title, or "".
-        dashboard: over the session it shows, with its tables and forms; ``None`` for other documents.
-        save: asks where, and saves the recordings of what is shown; ``None`` where that is at most a dashboard's.
+        title: full title of the tab.
+        title_tip: tooltip of the tab in place of the title, or "".
+        dashboard: dashboard of the session it shows, with tables and forms; ``None`` for other documents.
+        save: asks where, and saves the recordings of what is shown; ``None`` if at most a dashboard can be saved.
     """
 
     closed = Signal()
@@ -40,42 +40,42 @@ class Document(QWidget):
 
     @property
     def plots_page(self) -> PlotsPage | None:
-        """What the commands on plots act on while it is in front; ``None`` without plots of a session."""
+        """The page that plot commands act on while the document is in front; ``None`` without plots of a session."""
         return self.dashboard
 
     @property
     def why_no_saving(self) -> str:
-        """Why nothing of it can be saved as a recording, and what to do, in a sentence; "" when something can."""
+        """Why nothing here can be saved as a recording, and what to do instead, in a sentence; "" if something can."""
         if self.save is not None or self.dashboard is not None:
             return ""
-        return "What is in front is no recording; bring the dashboard or a recording to the front."
+        return "This tab is not a recording; switch to the dashboard or a recording."
 
     @property
     def unlinked(self) -> tuple[str, ...] | None:
-        """Names of the machines that it shows over a link and that have none now; ``None`` where it shows no such."""
+        """Names of linked machines that have lost their link; ``None`` for a document without links."""
         return None
 
     def link_again(self) -> None:
-        """Try now to link the machines that are not."""
+        """Reconnect now."""
 
     def title_within(self, longest: int) -> str:
-        """The title in so many characters; "" where it may be cut in its middle."""
+        """The title in at most this many characters; "" if eliding its middle is fine."""
         return ""
 
     def show_run(self, number: int) -> None:
-        """Bring a run of what is shown into view, counted from 1; a document that is not of runs stays as it is."""
+        """Bring a run into view, counted from 1; does nothing in a document without runs."""
 
     def refresh(self) -> None:
-        """Draw what is new; called by the window's timer while it is in front."""
+        """Draw what is new; called by the window's timer while the document is in front."""
 
     def set_palette(self, palette: Palette) -> None:
-        """Draw in other colours."""
+        """Redraw in other colours."""
 
     def close_document(self) -> None:
-        """Let go of files, threads and processes; it is called once."""
+        """Release files, threads and processes; called once."""
 
     def copy_values(self) -> None:
-        """Copy what is selected as tab-separated text."""
+        """Copy the selection as tab-separated text."""
 
     def copy_picture(self) -> None:
         """Copy a picture of what is shown."""

@@ -1,4 +1,4 @@
-"""The row at the bottom: the status line, and over it what needs attention."""
+"""The row at the bottom: the status line, and strips over it for what needs attention."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.text_size import scaled
 
 HEIGHT_PX = 34
-"""Two lines of a strip's words, or one of its buttons."""
+"""Logical pixels: two lines of a strip's text, or one of its buttons."""
 
 BARE_PX = 6
-"""Of the row while the status line is hidden, as for an audience; strips lie over what is above it."""
+"""Height of the row while the status line is hidden, as in a presentation; strips then cover what is above."""
 
 _MOVED = frozenset({QEvent.Type.Show, QEvent.Type.Hide, QEvent.Type.LayoutRequest})
 
 
 class Footer(QWidget):
-    """The status line in a row of one height, and strips that lie over it, so that nothing moves when one comes.
+    """The status line in a row of fixed height, with strips laid over it, so that nothing moves when one appears.
 
-    A strip that needs more height reaches upwards, over what is there. A passing message of the status line lies over a
-    strip for as long as it is told, beside the strip's buttons.
+    A strip that needs more height extends upwards over the content. A passing message of the status line covers a
+    strip while it is shown, except the strip's buttons.
     """
 
     def __init__(self, status_line: StatusLine, parent: QWidget | None = None) -> None:
@@ -40,7 +40,7 @@ class Footer(QWidget):
         self.setFixedHeight(scaled(HEIGHT_PX))
 
     def hold(self, strip: QFrame) -> None:
-        """Let ``strip`` lie here while it is shown; the one that was held first lies over the others."""
+        """Place ``strip`` here while it is shown; strips added earlier lie on top."""
         shown = not strip.isHidden()
         strip.setParent(self.parentWidget())
         strip.setVisible(shown)

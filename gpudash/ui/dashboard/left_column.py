@@ -1,4 +1,4 @@
-"""The column at the left of a dashboard: the form of a new run, and behind a tab of its own what else is put there."""
+"""The column at the left of a dashboard: the form of a new run, and other panels behind tabs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from PySide6.QtWidgets import QSizePolicy, QStackedWidget, QTabBar, QWidget
 from gpudash.ui.widgets.layouts import in_column
 
 FORM = "New run"
-"""What the tab of the form says."""
+"""Tab text of the form."""
 
 
 class LeftColumn(QWidget):
-    """Faces behind tabs, of which the form is the first; alone it has no tab.
+    """Panels behind tabs, the form first; with the form alone there is no tab.
 
     Args:
-        form: what a run is asked for with. The column is as wide as it is.
+        form: form of a new run; it sets the column's width.
     """
 
     def __init__(self, form: QWidget, parent: QWidget | None = None) -> None:
@@ -32,14 +32,14 @@ class LeftColumn(QWidget):
         self.bar.currentChanged.connect(self._faces.setCurrentIndex)
 
     def add_face(self, face: QWidget, title: str) -> None:
-        """Put ``face`` behind a tab that says ``title``."""
+        """Add ``face`` behind a tab with this title."""
         face.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Expanding)
         self._faces.addWidget(face)
         self.bar.addTab(title)
         self.bar.show()
 
     def name_face(self, face: QWidget, title: str) -> None:
-        """Let the tab of ``face`` say another title."""
+        """Change the title of the tab of ``face``."""
         place = self._faces.indexOf(face)
         if self.bar.tabText(place) != title:
             self.bar.setTabText(place, title)
@@ -50,7 +50,7 @@ class LeftColumn(QWidget):
 
 
 class _Faces(QStackedWidget):
-    """The faces one over another, as wide as the first of them."""
+    """A stack of panels, as wide as the first."""
 
     def __init__(self, form: QWidget) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The plots of one source on one time axis: what a dashboard is built round, and all that a GPU's past needs of one."""
+"""The plots of one source on one time axis: the core of a dashboard, and the whole of a GPU's history."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 
 SLOW_REFRESH = 4
-"""Figures beside the plots are refreshed every so many frames: nobody reads figures at 15 Hz."""
+"""Figures beside the plots are refreshed once in this many frames: nobody reads figures at 15 Hz."""
 
 
 class PlotsPage(QWidget):
-    """Plots, and a status line for what is told of them; what a command on plots acts on. A subclass lays them out.
+    """Plots with a status line for messages about them; commands on plots act on it. Subclasses lay out the parts.
 
     Args:
-        session: what is shown; it is not closed here.
+        session: session to show; it is not closed here.
         palette: colours at the start.
 
     Attributes:
-        live: whether the session can be commanded; a past can only be looked at.
-        palette_: colours in force.
-        rows: from top to bottom; whoever shows the page may insert rows of its own.
+        live: whether the session accepts commands; a recording does not.
+        palette_: current colours.
+        rows: from top to bottom; whoever shows the page may insert rows.
 
     Signals:
-        refreshed: figures and words have been brought up to date.
+        refreshed: figures and text were updated.
     """
 
     refreshed = Signal()
@@ -71,13 +71,13 @@ class PlotsPage(QWidget):
 
     @abstractmethod
     def captions(self) -> tuple[str, str]:
-        """What a picture of the plots says of itself: a title, and the device."""
+        """The caption of a picture of the plots: a title, and the device."""
 
     def refresh(self, *, front: bool = True) -> None:
-        """Take in what is new, and draw it.
+        """Process what is new and draw it.
 
         Args:
-            front: whether it is seen; else nothing is drawn.
+            front: whether the page is visible; otherwise nothing is drawn.
         """
         with self.session.store.lock:
             newest = self.session.store.newest_s
@@ -90,17 +90,17 @@ class PlotsPage(QWidget):
         self._frame += 1
 
     def refresh_figures(self) -> None:
-        """Bring up to date what is told in figures and words."""
+        """Update figures and text."""
         self.refreshed.emit()
 
     def memory_to_capacity(self) -> bool:
-        """Whether the memory axis reaches to the capacity; called under the store's lock."""
+        """Whether the memory axis reaches to the capacity. The caller holds the store's lock."""
         self._to_capacity = reaches_to_capacity(self.session.store, self.selected, self._to_capacity)
         return self._to_capacity
 
     @property
     def topic(self) -> str | None:
-        """The workload for which chosen plots and their heights are remembered; ``None`` for none."""
+        """The workload for which the chosen plots and their heights are remembered; ``None`` for none."""
         return None
 
     def _choose_plots(self) -> None:
@@ -127,5 +127,5 @@ class PlotsPage(QWidget):
         QGuiApplication.clipboard().setImage(self.plots.picture())
 
     def reset_layout(self) -> None:
-        """Plots and curves as at the first start."""
+        """Reset plots and curves to their defaults."""
         self.plots.reset_layout()

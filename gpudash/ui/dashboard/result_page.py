@@ -1,6 +1,6 @@
-"""A run's result: the verdict of a comparison, else a few large figures, a chart and the rest.
+"""A run's result: the verdict of a comparison, or a few large figures, a chart and the rest.
 
-A verdict and a chart lie over the plots; all else lies beside them and hides none.
+A verdict or a chart covers part of the plots; everything else is placed beside them and hides none.
 """
 
 from __future__ import annotations
@@ -44,31 +44,31 @@ from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, Table
 
 ENDINGS = {"cancelled": "stopped"}
-"""Status of a run whose result is shown → the word for it, where it is another."""
+"""Run status → the word shown for it, if different."""
 
 LEAST_CHART_PX, LEAST_PLOT_PX = 150, 160
-"""Logical pixels below which a chart says nothing, and a plot beside a verdict."""
+"""Minimum height of a readable chart, and of a plot beside a verdict, in logical pixels."""
 
 BOTTOM_PX, BELOW_HEAD_PX, GAP_PX = 6, 10, 6
-"""Logical pixels below everything, both there and between the title and what the run came to, and between its parts."""
+"""Logical pixels: bottom margin, gap below the title, gap between parts."""
 
 CLOSE_TEXT, CLOSE_SHORT = "Back to the plots   Esc", "Esc"
-"""On the button that takes the result away, and where it takes no plot's room."""
+"""Text of the button that closes the result, and its short form when the result covers no plot."""
 
 
 class ResultPage(QFrame):
-    """What a run came to.
+    """The result of a run.
 
     Signals:
-        closed: back to the plots.
-        applied: the `Remedy` to run again with.
-        action: what a button of a failed run asks for, a key of `ACTION_TEXT`.
+        closed: return to the plots.
+        applied: run again with this `Remedy`.
+        action: action of a button of a failed run, a key of `ACTION_TEXT`.
 
     Attributes:
-        verdict: of a comparison.
+        verdict: verdict of a comparison.
         ending: why the run ended badly.
-        chart: of a transfer or of products.
-        rows: what the figures leave out.
+        chart: chart of a transfer or of matrix products.
+        rows: results that are not among the figures.
     """
 
     closed = Signal()
@@ -87,7 +87,7 @@ class ResultPage(QFrame):
         self.ending.action.connect(self.action)
         self.chart = RateChart()
         self.rows = Table(
-            "Result", (Column("what"), Column("outcome", wide=True, wraps=True)), "The run told nothing more."
+            "Result", (Column("what"), Column("outcome", wide=True, wraps=True)), "The run reported nothing else."
         )
         self._side_figures = FiguresAside()
         self._figures = QHBoxLayout()
@@ -100,7 +100,7 @@ class ResultPage(QFrame):
         head.setContentsMargins(14, 8, 8, 0)
         head.setSpacing(12)
         head.addWidget(self._title, 1)
-        self._close = worded_button(CLOSE_TEXT, "Take the result away (Esc); R brings it back", self.closed.emit)
+        self._close = worded_button(CLOSE_TEXT, "Close the result (Esc); R brings it back", self.closed.emit)
         self._close.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         head.addWidget(self._close, alignment=Qt.AlignmentFlag.AlignTop)
         self._figures.setContentsMargins(14, 4, 14, 4)
@@ -122,12 +122,12 @@ class ResultPage(QFrame):
         in_column(head, (self._bodies, 1), parent=self, margins=(0, 0, 0, BOTTOM_PX), spacing=BELOW_HEAD_PX - BOTTOM_PX)
 
     def show_run(self, run: RunView, runs: Sequence[RunView], name: str, *, commanding: bool = False) -> None:
-        """Show what ``run`` came to; called under the store's lock.
+        """Show the result of ``run``. The caller holds the store's lock.
 
         Args:
-            run: that has ended.
-            runs: of the session, with it.
-            name: what it is called.
+            run: a run that has ended.
+            runs: all runs of the session, including it.
+            name: display name of the run.
             commanding: whether a remedy can be applied here.
         """
         self._title.setText(f"{name}, {ENDINGS.get(run.status, run.status.replace('_', ' '))}")
@@ -140,28 +140,28 @@ class ResultPage(QFrame):
         self._show_figures(run_figures(run))
         self.chart.show_chart(size_chart(run, runs))
         found = [*predicted_step(run), *outcome_rows(run.result)]
-        # beside why it ended nobody asks what it had found till then
+        # Beside the reason of a failure, nobody needs the results found until then.
         rows = found
         if run.error is not None:
             rows = []
         self.rows.show_rows(rows)
-        self.rows.setMaximumHeight(self.rows.height_of_all)  # the chart has the rest
+        self.rows.setMaximumHeight(self.rows.height_of_all)  # the chart takes the rest
         self.rows.setVisible(bool(rows) or not (self._shown or self.chart.isVisibleTo(self)))
         more = [(name, value) for name, value in rows if not self._is_figure(name, value)]
         self._side_figures.show_figures(self._shown, more, rest=bool(found) and not rows)
 
     def _is_figure(self, name: str, value: str) -> bool:
-        """Whether a row is among the figures already."""
+        """Whether the figures already include a row."""
         return (name.partition(",")[0], value) in self._shown
 
     def place_in(self, stage: QRect, side: QRect, free: int) -> QRect:
-        """Where it lies: beside the plots if there is room and no chart in it, else over their lower part.
+        """Where to place the page: beside the plots if there is room and it has no chart, else over their lower part.
 
         Args:
-            stage: of the plots and of what is beside them, without the time axis.
-            side: of what is beside them, down to the lower edge of the axis; empty where nothing is.
-            free: logical pixels of the height of ``beside`` that it may hide; values that are cut in two are none, so
-                it lies over all of them where it needs more.
+            stage: rectangle of the plots and what is beside them, without the time axis.
+            side: rectangle beside the plots, down to the axis' lower edge; empty if there is none.
+            free: height of ``side`` it may cover without cutting a value in two, in logical pixels; if it needs more,
+                it covers all of it.
         """
         comparison = self._bodies.currentWidget() is self.verdict
         aside = not comparison and self.chart.isHidden() and not side.isEmpty()
@@ -170,17 +170,17 @@ class ResultPage(QFrame):
             self._bodies.setCurrentWidget(self._side_figures if aside else self._general)
             self._put_ending(aside=aside)
         for part in self.findChildren(QWidget):
-            part.ensurePolished()  # what was never shown does not know its font, by which its height is told
+            part.ensurePolished()  # a widget that was never shown has no final font, so its size hint is wrong
         place = QRect(side if aside else stage)
         self._fit_figures(place.width())
-        self.resize(place.size())  # it needs more height where its words wrap
+        self.resize(place.size())  # wrapped text needs more height
         height = self._height_within(place.height())
         if not aside or height <= free:
             place.setTop(place.bottom() - height + 1)
         return place
 
     def _fit_figures(self, width: int) -> None:
-        """Let the large figures be as small as other words where they have no room beside each other."""
+        """Shrink the large figures to normal size if they do not fit side by side."""
         if not self._tiles:
             return
         for role in ("figure", "figure-small"):
@@ -195,7 +195,7 @@ class ResultPage(QFrame):
                 return
 
     def _put_ending(self, *, aside: bool) -> None:
-        """Let the page that is shown say why the run ended badly."""
+        """Move the reason for the bad ending into the page that is shown."""
         if aside:
             column = self._side_figures.column
         else:
@@ -205,7 +205,7 @@ class ResultPage(QFrame):
             column.insertWidget(0, self.ending)
 
     def _height_within(self, room: int) -> int:
-        """Logical pixels it takes of ``room``: all of it for a chart, else what the verdict or the figures need."""
+        """Height to use of ``room``, in logical pixels: all for a chart, else what the verdict or figures need."""
         border, width = self.height() - self.contentsRect().height(), self.contentsRect().width()
         head = border + self._head.totalHeightForWidth(width) + BELOW_HEAD_PX
         if self._bodies.currentWidget() is self._side_figures:
@@ -246,14 +246,14 @@ class ResultPage(QFrame):
 
 SHORT = 22
 IN_TAB = "The rest is in the Steps tab."
-"""Characters of a value that has room beside its name, and where the others are."""
+"""Length up to which a value fits beside its name, and the sentence about values that are longer."""
 
 
 class FiguresAside(QScrollArea):
-    """Names and values under one another, the most telling first and larger; as narrow as what it lies on.
+    """Names and values in rows, the most important first and larger; as narrow as the area it covers.
 
     Attributes:
-        column: from the top, where something else may stand before them.
+        column: layout of the rows; other widgets may be inserted above them.
     """
 
     def __init__(self) -> None:
@@ -263,7 +263,7 @@ class FiguresAside(QScrollArea):
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setAccessibleName("Figures of the run")
         panel = QWidget()
-        panel.setMinimumWidth(1)  # where words need more, QScrollArea resizes it back and forth until the stack is full
+        panel.setMinimumWidth(1)  # with wider text, QScrollArea resizes it back and forth until the stack overflows
         panel.setProperty("role", "scrolled")
         self._rows = in_column(margins=(14, 0, 12, 0), spacing=3)
         self._lines: list[QWidget] = []
@@ -271,12 +271,12 @@ class FiguresAside(QScrollArea):
         self.setWidget(panel)
 
     def show_figures(self, figures: Sequence[tuple[str, str]], more: Sequence[tuple[str, str]], *, rest: bool) -> None:
-        """Show ``figures``, and below them what is short of ``more``; a sentence says where the others are.
+        """Show ``figures``, and below them the short values of ``more``; a sentence says where to find the others.
 
         Args:
-            figures: name and value of each.
-            more: likewise.
-            rest: whether there are others still.
+            figures: name and value pairs.
+            more: name and value pairs.
+            rest: whether there are still others.
         """
         discard(self._lines, self._rows)
         short = [(name, value) for name, value in more if len(value) <= SHORT]
@@ -287,7 +287,7 @@ class FiguresAside(QScrollArea):
             value_label.setText(value)
             name_label.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop)
             value_label.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignTop)
-            line = QWidget()  # each row by itself, so that a long value leaves the others' names their room
+            line = QWidget()  # a layout per row, so that a long value takes no width from the other names
             in_row((name_label, 1), value_label, parent=line, margins=(0, 0, 0, 0), spacing=6)
             self._add(line)
         if rest or len(short) < len(more):
@@ -301,7 +301,7 @@ class FiguresAside(QScrollArea):
 
     @property
     def height_of_all(self) -> int:
-        """Logical pixels at which everything is seen at the width that it has."""
+        """Height that shows everything at the current width, in logical pixels."""
         for layout in (*(line.layout() for line in self._lines), self._rows):
             if layout is not None:
                 layout.invalidate()
@@ -310,13 +310,13 @@ class FiguresAside(QScrollArea):
 
 
 class BadEnding(QWidget):
-    """Why a run failed or ran out of memory, what would have fitted, and where more is told.
+    """Why a run failed or ran out of memory, what would have fitted, and where to find out more.
 
     Signals:
         action: a key of `ACTION_TEXT`.
 
     Attributes:
-        remedies: of an out-of-memory.
+        remedies: remedies for an out-of-memory.
     """
 
     action = Signal(str)
@@ -341,21 +341,21 @@ class BadEnding(QWidget):
         return button
 
     def set_narrow(self, narrow: bool) -> None:
-        """Stand in a column: buttons below the words, and one remedy below the other."""
+        """Use a column: buttons below the text, remedies below each other."""
         self._upper.setDirection(QBoxLayout.Direction.TopToBottom if narrow else QBoxLayout.Direction.LeftToRight)
         self._upper.setSpacing(6 if narrow else 12)
         self.remedies.set_stacked(narrow)
-        self._cause.setProperty("role", "" if narrow else "figure-small")  # under a title that is as heavy
+        self._cause.setProperty("role", "" if narrow else "figure-small")  # it would compete with the title above
         self._cause.style().unpolish(self._cause)
         self._cause.style().polish(self._cause)
 
     @property
     def text(self) -> str:
-        """The cause, and what belongs to it."""
+        """The cause and what belongs to it."""
         return f"{self._cause.full_text} {self._more.full_text}".strip()
 
     def show_run(self, run: RunView, *, commanding: bool) -> None:
-        """Say why ``run`` ended badly; nothing of one that did not."""
+        """Show why ``run`` ended badly; hide if it did not."""
         error = run.error
         self.setVisible(error is not None)
         if error is None:
@@ -378,12 +378,12 @@ class BadEnding(QWidget):
 
 
 HEADROOM = 1.06
-"""How far the axis of rates goes beyond the highest."""
+"""Upper end of the rate axis, as a multiple of the highest rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """Where sizes, on a logarithmic axis, and rates from 0 to ``highest`` are in an area of pixels."""
+    """Maps sizes, on a logarithmic axis, and rates from 0 to ``highest`` to an area in pixels."""
 
     area: QRectF
     sizes: tuple[float, ...]
@@ -401,7 +401,7 @@ class _Scale:
 
 
 class RateChart(Painted):
-    """A rate over sizes; over the chart each line has its name and its highest rate, beside a piece of the line."""
+    """Rates over sizes. Above the chart each line is named, with its highest rate and a sample of the line."""
 
     def __init__(self) -> None:
         super().__init__("Rate by size")
@@ -415,7 +415,7 @@ class RateChart(Painted):
         return QSize(400, 260)
 
     def show_chart(self, chart: SizeChart | None) -> None:
-        """Draw it; ``None`` hides the widget."""
+        """Draw a chart; ``None`` hides the widget."""
         self._chart = chart
         self.setVisible(chart is not None)
         if chart is not None:
@@ -490,7 +490,7 @@ class RateChart(Painted):
                 painter.drawEllipse(point, 3.5, 3.5)
 
     def _paint_names(self, painter: QPainter, metrics: QFontMetricsF, chart: SizeChart) -> float:
-        """Write title, lines and limit over the chart; returns where it may begin."""
+        """Paint title, lines and limit above the chart; return the y coordinate at which it can begin."""
         colours, height = self.colours, metrics.height() + 4
         painter.setPen(QColor(colours.muted))
         painter.drawText(QPointF(14, metrics.ascent()), chart.title)

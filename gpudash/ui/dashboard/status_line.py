@@ -1,4 +1,4 @@
-"""The line at the bottom: what is recorded, how fast the machine is read, what that costs, which driver and torch."""
+"""The line at the bottom: the recording, the sampling rate and its cost, the versions of driver and torch."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import format_bytes
 
 MESSAGE_SHOWN_MS = 5000
-"""How long a passing message stays."""
+"""Milliseconds for which a passing message is shown."""
 
 LEFT_LEAST_PX = 240
-"""Room the left side keeps: how the view stands, and whether it is recorded."""
+"""Minimum width of the left side, which shows the state of the view and the recording; logical pixels."""
 
 GAP_PX = 16
 MARGIN_PX = 12
@@ -26,19 +26,19 @@ _BETWEEN = "   "
 
 
 WATCHED_S, LATE_SHARE = 10.0, 0.2
-"""Seconds over which missed readings are looked at, and the share of them from which on they matter."""
+"""Seconds over which missed readings are counted, and the share of missed ones that is worth reporting."""
 
 LATE_TEXT = "readings come late, the machine is busy"
 
 
 class StatusLine(QWidget):
-    """The session at the left, the machine at the right. Where there is little room the left side says less.
+    """The session at the left, the machine at the right. If room is short, the left side is abbreviated.
 
     Args:
         clock: monotonic seconds.
 
     Signals:
-        message_changed: a passing message has come or gone.
+        message_changed: a passing message appeared or disappeared.
     """
 
     message_changed = Signal()
@@ -70,7 +70,7 @@ class StatusLine(QWidget):
         self._forget.timeout.connect(lambda: self.report(""))
 
     def report(self, text: str) -> None:
-        """Say ``text`` at the left for a while, such as "Copied 312 rows"."""
+        """Show ``text`` at the left for a while, such as "Copied 312 rows"."""
         self._message = text
         if text:
             self._forget.start()
@@ -83,10 +83,10 @@ class StatusLine(QWidget):
         return bool(self._message)
 
     def show_status(self, status: Status | None, view: str, gpu_problem: str | None, loading: str) -> None:
-        """Show the session's figures.
+        """Show the state of the session.
 
         Args:
-            status: ``None`` for a recording that is looked at.
+            status: ``None`` for a recording.
             view: "Live", or how far the view is behind.
             gpu_problem: why no GPU can be used.
             loading: what is still being loaded, or "".
@@ -117,7 +117,7 @@ class StatusLine(QWidget):
         self._right.setToolTip(plain_tip(machine))
 
     def _missing_share(self, status: Status) -> float:
-        """The share of the readings of late that were missed; 0 before it can be told."""
+        """The share of recent readings that were missed; 0 until it can be computed."""
         now = self._clock()
         self._missed.append((now, status.missed))
         while now - self._missed[0][0] > WATCHED_S:
@@ -137,7 +137,7 @@ class StatusLine(QWidget):
             self._fit()
 
     def _fit(self) -> None:
-        """The right side takes what it needs, the left the longest of its versions that fits beside it."""
+        """Give the right side what it needs, and the left the longest of its versions that fits."""
         metrics = self._left.fontMetrics()
         room = max(0, self.width() - 2 * MARGIN_PX - GAP_PX)
         right = metrics.elidedText(self._machine, Qt.TextElideMode.ElideRight, max(0, room - LEFT_LEAST_PX))
@@ -151,17 +151,17 @@ class StatusLine(QWidget):
 
 
 _SHARES = ((0.9, "Nearly every"), (0.42, "About every second"), (0.29, "About every third"))
-"""Shares of missing readings, and from which on each is said."""
+"""Minimum share of missing readings → how it is worded."""
 
 
 def missed_text(share: float) -> str:
-    """What it means that a ``share`` of the readings of late, 0 to 1, was missed."""
+    """A sentence about the ``share`` of recent readings, 0 to 1, that is missing."""
     each = next((text for least, text in _SHARES if share >= least), "About every fourth")
     return f"{each} reading of the last {WATCHED_S:.0f} s is missing; where several are, curves have a gap."
 
 
 def _session_versions(status: Status, view: str, *, late: bool) -> tuple[str, ...]:
-    """The session in words, from the longest version to the shortest."""
+    """The state of the session in words, from the longest version to the shortest."""
     rate = f"sampling {status.rate_hz:g} Hz"
     if late:
         rate = f"{rate} · {LATE_TEXT}"

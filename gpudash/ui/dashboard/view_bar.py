@@ -1,4 +1,4 @@
-"""The row above the plots: live or paused, how much time is shown, how much loss is smoothed."""
+"""The row above the plots: live or paused, the time range shown, the smoothing of the loss."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ViewBar(QWidget):
     """Controls of the shared time axis.
 
     Signals:
-        show_all: everything since the start is wanted.
+        show_all: show everything since the start.
         smoothing_changed: the slider's value, 0 (raw) to below 1.
     """
 
@@ -56,7 +56,7 @@ class ViewBar(QWidget):
         self.smoothing.setFixedWidth(90)
         self.smoothing.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.smoothing.setAccessibleName("Smoothing of loss and accuracy")
-        self.smoothing.setToolTip("Smoothing of loss and accuracy; far left shows the raw values alone")
+        self.smoothing.setToolTip("Smoothing of loss and accuracy; far left shows only the raw values")
         self.smoothing.valueChanged.connect(lambda value: self.smoothing_changed.emit(value / 100))
         self._smoothing_label.setBuddy(self.smoothing)
         row.addWidget(self.smoothing)
@@ -73,7 +73,7 @@ class ViewBar(QWidget):
         return button
 
     def offer_smoothing(self, offered: bool) -> None:
-        """Show the slider where a loss is drawn, which it smooths."""
+        """Show the slider if a loss is drawn."""
         self._smoothing_label.setVisible(offered)
         self.smoothing.setVisible(offered)
 

@@ -1,1 +1,1 @@
-"""The page that explains a full memory."""
+"""The page that explains an out-of-memory."""

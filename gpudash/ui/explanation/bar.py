@@ -1,4 +1,4 @@
-"""The bar of what filled a device's memory: every part named, together the capacity, and the request hanging over."""
+"""The bar of what filled a device's memory: named parts that add up to the capacity, and the request beyond it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COLOURS = {
     "private": "link",
     "unattributed": "reference",
 }
-"""Kinds of parts that have a curve of the same meaning; categories are called as their curves are."""
+"""Kinds of parts that have a curve with the same meaning; categories have their own curves."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ class _Piece:
 
 
 class PartsBar(PaintedWidget):
-    """Draws an explanation's parts. A click, or an arrow key, chooses one.
+    """Draws an explanation's parts. A click, or an arrow key, selects one.
 
     Signals:
-        chosen: the name of a category that was chosen, "" when none is any more.
+        chosen: name of the selected category; "" for none.
     """
 
     chosen = Signal(str)
@@ -63,7 +63,7 @@ class PartsBar(PaintedWidget):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
 
     def show_parts(self, explanation: Explanation) -> None:
-        """Draw the parts of ``explanation``; what a cap bars from PyTorch is no room, and lies outside."""
+        """Draw the parts of ``explanation``; memory that a cap withholds from PyTorch is left out."""
         parts = [part for part in explanation.parts if part.kind != "barred"]
         whole = explanation.capacity_bytes + explanation.beyond_bytes - explanation.part_bytes("barred")
         self.show_shares(parts, whole, explanation.requested_bytes or 0)
@@ -72,9 +72,9 @@ class PartsBar(PaintedWidget):
         """Draw ``parts``.
 
         Args:
-            parts: in the order of the bar.
-            whole: bytes that they add up to.
-            requested: bytes of the request that could not be had, 0 without one.
+            parts: in order of the bar.
+            whole: sum of their bytes.
+            requested: bytes of the refused request; 0 if there is none.
         """
         self._parts, self._capacity, self._requested = parts, whole, requested
         self._category = ""
@@ -83,7 +83,7 @@ class PartsBar(PaintedWidget):
         self.update()
 
     def set_category(self, category: str) -> None:
-        """Bring one category forward; "" for all."""
+        """Highlight one category; "" for all."""
         if category != self._category:
             self._category = category
             self.update()
@@ -115,13 +115,13 @@ class PartsBar(PaintedWidget):
         painter.end()
 
     def _scale(self) -> float:
-        """Logical pixels a byte: the request that could not be had hangs over the capacity."""
+        """Logical pixels per byte; the bar makes room for the refused request beyond the capacity."""
         return (self.width() - 2 * MARGIN) / max(1, self._capacity + self._overhang())
 
     def _overhang(self) -> int:
-        """Bytes by which the request is drawn over the end; no more than an eighth, so that the parts stay readable."""
+        """Bytes by which the request extends beyond the end: an eighth at most, so that the parts stay readable."""
         free = sum(part.bytes for part in self._parts if part.kind == "free")
-        # Limited, since a request may be many times as large as the card.
+        # Limited because a request may be many times as large as the card.
         return min(max(0, self._requested - free), self._capacity // 8)
 
     def _pieces(self) -> list[_Piece]:
@@ -131,7 +131,7 @@ class PartsBar(PaintedWidget):
             pieces.append(_Piece(part, part_name(part), at, at + width))
             at += width
         if self._requested:
-            # It begins where free memory does, since it would have taken that too.
+            # The request starts where free memory does, which it would have used too.
             free = next((piece for piece in pieces if piece.part is not None and piece.part.kind == "free"), None)
             if free is None:
                 left = at
@@ -198,7 +198,7 @@ class PartsBar(PaintedWidget):
             top += line
 
     def _rows(self, width: int, metrics: QFontMetrics) -> list[list[tuple[Part | None, str, float]]]:
-        """The legend's entries, as many in a row as there is room for."""
+        """The legend's entries, as many per row as fit."""
         entries: list[tuple[Part | None, str]] = [
             (part, f"{part_name(part)} {format_bytes(part.bytes)}") for part in self._parts
         ]
@@ -225,18 +225,18 @@ class PartsBar(PaintedWidget):
         return QColor(self._palette.curves[name])
 
     def _on(self, ground: QColor) -> QColor:
-        """Text on a part: dark or light, whichever can be read better."""
+        """Colour of the text on a part: dark or light, whichever is easier to read."""
         if ground.alphaF() < 1 or ground == QColor(self._palette.field):
             return QColor(self._palette.text)
         return text_on(ground)
 
     def _at(self, place: QPointF) -> tuple[Part | None, str] | None:
-        """What is drawn at a place."""
+        """The part or legend entry at a position."""
         for box, part, text in self._legend:
             if box.contains(place):
                 return part, text
         if place.y() <= BAR_HEIGHT + 2 * MARGIN:
-            # From the right: the request lies over the free part.
+            # From the right: the request is drawn over the free part.
             for piece in reversed(self._pieces()):
                 if piece.left <= place.x() < piece.right:
                     return piece.part, piece.label
@@ -249,7 +249,7 @@ class PartsBar(PaintedWidget):
             part = found[0]
         self._choose(part.name if part is not None and part.kind == "category" else "")
 
-    # Arrow keys go through all categories and past "none".
+    # Arrow keys cycle through all categories and "none".
     def keyPressEvent(self, event: QKeyEvent) -> None:
         names = ["", *(part.name for part in self._parts if part.kind == "category")]
         step = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}.get(Qt.Key(event.key()))

@@ -1,4 +1,4 @@
-"""The blocks of a fragmented memory as they lay when a request was refused: of a snapshot, or of the explanation."""
+"""The blocks of a fragmented memory when a request was refused, from a snapshot or from the explanation."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from gpudash.units import format_bytes, format_count
 logger = logging.getLogger(__name__)
 
 LONGEST_S = 60.0
-"""A snapshot that takes longer to read shows no map."""
+"""Seconds; a snapshot that takes longer to read shows no map."""
 
 
 @dataclass(frozen=True)
 class RefusedBlocks:
-    """The map of a device at the moment that is explained, and what its blocks are.
+    """The map of a device at the moment that is explained, and descriptions of its blocks.
 
     Attributes:
         found: the map.
-        categories: what blocks may be for.
-        category: of each block of the map its place among them.
-        label_of: what a block is, by its number: its bytes are those that were asked for where that is known.
+        categories: categories that blocks can have.
+        category: index of each block's category.
+        label_of: describes a block by its index; its bytes are those requested, if known.
     """
 
     found: Map
@@ -49,7 +49,7 @@ class RefusedBlocks:
 
     @classmethod
     def of_history(cls, history: History, found: Map) -> RefusedBlocks:
-        """Those of a snapshot."""
+        """The blocks of a snapshot."""
 
         def label_of(block: int) -> str:
             lives = history.lives
@@ -63,7 +63,7 @@ class RefusedBlocks:
 
     @classmethod
     def of_map(cls, blocks: BlockMap) -> RefusedBlocks:
-        """Those that an explanation carries."""
+        """The blocks stored in an explanation."""
         labels = np.array(blocks.label, np.int64)
         numbers = {name: number for number, name in enumerate(dict.fromkeys(blocks.categories))}
         of_label = np.array([numbers[name] for name in blocks.categories], np.int64)
@@ -78,26 +78,27 @@ class RefusedBlocks:
         return cls(_map_of_blocks(blocks), tuple(numbers), of_label[labels], label_of)
 
     def text_of(self, block: int, place: int) -> str:
-        """What a block is, or the free memory around a place."""
+        """The description of a block, or of the free memory around an offset."""
         if block == IDLE:
             low, high = self.found.idle_at(place)
             return f"free, {format_bytes(high - low)}"
         return self.label_of(block)
 
     def sums(self, requested: int) -> str:
-        """How much is free, and in how large pieces, in a sentence."""
+        """How much is free, and in how large pieces, as a sentence."""
         gaps = self._gaps()
         free = f"{format_bytes(int(gaps.sum()))} are free in {format_count(len(gaps))} pieces"
         largest = format_bytes(int(gaps.max(initial=0)))
         request = ""
         if requested:
-            request = f"; {format_bytes(requested)} were asked for in one"
+            request = f"; {format_bytes(requested)} were requested in one piece"
         return f"{free}, the largest of {largest}{request}."
 
     def _gaps(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """Bytes of each free stretch within a segment."""
+        """Bytes of each free range within a segment."""
         edges = self.found.offset.astype(np.int64)
-        # what is free lies between the end of a block, or of a segment, and the next beginning
+        # A free range lies between the end of a block, or the start of a segment, and the next block or end of
+        # segment.
         ends = np.sort(np.concatenate((self.found.end, edges[:-1])))
         begins = np.sort(np.concatenate((self.found.begin, edges[1:])))
         gaps = begins - ends
@@ -116,7 +117,7 @@ def _map_of_blocks(blocks: BlockMap) -> Map:
 
 
 class _Reading(threading.Thread):
-    """Reads a snapshot and works out its map; `blocks` is there once it has ended well."""
+    """Reads a snapshot and computes its map; sets `blocks` if it succeeds."""
 
     def __init__(self, path: Path, device: str) -> None:
         super().__init__(name="gpudash-refused-blocks", daemon=True)
@@ -136,7 +137,7 @@ class _Reading(threading.Thread):
             history = sidecar_of(self.path).history(snapshot, device)
             history.prepare()
             self.blocks = RefusedBlocks.of_history(history, map_of(history.layout(chosen_moment(history))))
-        except Exception:  # a file that may be anybody's by now: without it the page is as it was
+        except Exception:  # the file may be anybody's: without it, the page stays as it is
             logger.exception("the blocks of a snapshot cannot be shown")
         finally:
             opened.close()
@@ -146,7 +147,7 @@ class BlocksPanel(QFrame):
     """The map; hidden until there is one.
 
     Attributes:
-        view: the map.
+        view: the map widget.
     """
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
@@ -158,14 +159,14 @@ class BlocksPanel(QFrame):
         self._requested = 0
         self._reading: _Reading | None = None
         self._carried: BlockMap | None = None
-        head = in_row(title_label("3  BLOCKS, AS THEY LAY"), 1)
+        head = in_row(title_label("3  BLOCKS AT THAT MOMENT"), 1)
         in_column(head, self.sums, (ScrolledMap(self.view), 1), parent=self, margins=(10, 6, 10, 6), spacing=4)
         self.hide()
 
     def show_snapshot(self, found: Explanation, path: Path | None) -> None:
-        """Show the blocks of an explanation: those of its snapshot once it is read, else those that it carries.
+        """Show the blocks of an explanation: those of its snapshot once it is read, else those it contains.
 
-        Of one that is not of fragments nothing is shown.
+        Nothing is shown unless the explanation is about fragmentation.
         """
         carried = found.blocks
         wanted = found.verdict == "fragmentation" and (path is not None or carried is not None)
@@ -188,7 +189,7 @@ class BlocksPanel(QFrame):
             self._reading.start()
 
     def refresh(self) -> None:
-        """Show the map where it has come; the window's timer calls it."""
+        """Show the map once it is ready; called by the window's timer."""
         reading = self._reading
         if reading is not None and reading.blocks is not None and self.isHidden():
             self._show(reading.blocks)

@@ -1,4 +1,4 @@
-"""The table of who allocated what, live and of a snapshot: its rows stand for something, and can be rearranged."""
+"""The table of who allocated what, live and for snapshots; its rows can be grouped and sorted."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ WHERE = Column("where", wide=True)
 
 
 class CallSiteTable(Table):
-    """A table of which one row is in front.
+    """A table with one current row.
 
     Signals:
-        row_changed: what the row in front stands for; ``None`` when it is none, or stands for nothing.
+        row_changed: what the current row stands for; ``None`` if there is no such row, or it stands for nothing.
     """
 
     row_changed = Signal(object)
@@ -33,11 +33,11 @@ class CallSiteTable(Table):
         self.view.selectionModel().selectionChanged.connect(self._emit_row)
 
     def show_call_sites(self, rows: Sequence[Sequence[str]], stand_for: Sequence[object]) -> None:
-        """Show ``rows`` with the first in front.
+        """Show ``rows`` and select the first.
 
         Args:
-            rows: of cells.
-            stand_for: what the rows stand for, in their order; those behind the last stand for nothing.
+            rows: the cells of each row.
+            stand_for: what each row stands for, in order; rows past its end stand for nothing.
         """
         self._stand_for = stand_for
         self.show_rows(list(rows))
@@ -55,13 +55,13 @@ class CallSiteTable(Table):
 
 
 class CallSiteArrangement(QWidget):
-    """What rows stand for, and what they are ordered by.
+    """Controls that choose how rows are grouped and sorted.
 
     Args:
-        groups: what rows may stand for: "call site".
+        groups: what rows can stand for, such as "call site".
 
     Signals:
-        grouped, ordered: another choice was made.
+        grouped, ordered: a different choice was made.
     """
 
     grouped = Signal()
@@ -85,10 +85,10 @@ class CallSiteArrangement(QWidget):
 
     @property
     def grouped_by(self) -> str:
-        """The chosen one of the groups."""
+        """The selected group."""
         return self._groups[self.group.currentIndex()]
 
     @property
     def by_total(self) -> bool:
-        """Whether rows are ordered by what a line and all it called allocated, instead of by its own."""
+        """Whether rows are sorted by what a line and everything it called allocated, rather than by the line alone."""
         return self.total.isChecked()

@@ -1,4 +1,4 @@
-"""The change of the program that comes first, what it saves, and what can be done with it: run it, copy it, edit."""
+"""The best change of the program, what it saves, and buttons to run it, copy it, or edit the line."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from gpudash.ui.widgets.text_size import scaled
 from gpudash.units import format_bytes, format_count
 
 TRIED = {
-    "replay": "By a replay of what the run asked for; your files are as they were.",
-    "dry run": "By a dry run; your files are as they were.",
-    RERUN: "The whole program was run with it; your files are as they were.",
-    NUMBERLESS: "The program was run with it, without numbers; your files are as they were.",
+    "replay": "By a replay of the run's requests; your files are unchanged.",
+    "dry run": "By a dry run; your files are unchanged.",
+    RERUN: "The whole program was run with it; your files are unchanged.",
+    NUMBERLESS: "The program was run with it, without numbers; your files are unchanged.",
     "": "Not tried yet.",
 }
-"""What is said of how a change was verified."""
+"""How a change was verified, in words."""
 
-ON_A_COPY = "Run on a copy; your files are as they were."
+ON_A_COPY = "Run on a copy; your files are unchanged."
 
 
 class ChangePanel(QFrame):
     """What a change saves, its buttons, and why the program needs it.
 
     Signals:
-        run_wanted: the `Remedy` to run the program with.
-        stop_wanted: that run is to be stopped.
-        edit_wanted: the line in front is to be opened in an editor.
+        run_wanted: run the program with this `Remedy`.
+        stop_wanted: stop that run.
+        edit_wanted: open the current line in an editor.
     """
 
     run_wanted = Signal(object)
@@ -79,7 +79,7 @@ class ChangePanel(QFrame):
         self.setMinimumWidth(260)
 
     def show_offer(self, offer: Offer | None, found: Explanation) -> None:
-        """Show a change of what ``found`` explains; without one what is known of the cause alone."""
+        """Show a change for what ``found`` explains; without one, only what is known about the cause."""
         self._offer = offer
         self._refused_total = refused_total_bytes(found)
         self._trial_on = False
@@ -95,11 +95,11 @@ class ChangePanel(QFrame):
         self._rule.setVisible(bool(note) and offer is not None)
 
     def show_trial(self, run: RunView, steps_before: int) -> None:
-        """Show what became of the change in a run with it.
+        """Show the result of a run with the change.
 
         Args:
-            run: with the change.
-            steps_before: that the run without it had made.
+            run: the run with the change.
+            steps_before: steps made by the run without it.
         """
         if run.running and not self._trial_on:
             self.say("")
@@ -115,17 +115,17 @@ class ChangePanel(QFrame):
         self._show_buttons()
 
     def say(self, sentence: str) -> None:
-        """Tell what came of a button; "" for nothing any more."""
+        """Show the result of a button; "" hides it."""
         self.notice.setText(sentence)
         self.notice.setVisible(bool(sentence))
 
     @property
     def sentence(self) -> str:
-        """What the change saves, whole."""
+        """What the change saves, as a full sentence."""
         return f"{self.figure.text()} {self.saved.full_text}".strip()
 
     def set_startable(self, startable: bool) -> None:
-        """Let the program be run, or not while another run is on."""
+        """Enable running the program, or disable it while another run is going on."""
         self.run_button.setEnabled(startable or self._trial_on)
 
     def _show_saving(self, offer: Offer | None) -> None:
@@ -185,20 +185,20 @@ class ChangePanel(QFrame):
         remedy = self._offer.remedy
         QGuiApplication.clipboard().setText(remedy.patch or setting_text(remedy))
         if remedy.patch:
-            self.say("Copied the change as a patch: patch -p0 takes it in the program's folder.")
+            self.say("Copied the change as a patch; apply it with patch -p0 in the program's folder.")
         else:
             self.say("Copied the setting.")
 
 
 def run_text(remedy: Remedy) -> str:
-    """What the button says that runs the program with a remedy."""
+    """Text of the button that runs the program with a remedy."""
     if remedy.patch:
         return "Run with this change"
     return "Run with this setting"
 
 
 def setting_text(remedy: Remedy) -> str:
-    """What a remedy sets, as a shell takes it: variables, and the command where that is another; "" of an edit."""
+    """A remedy's settings for a shell: variables, and the command if it differs; "" for an edit."""
     text = [f"{name}={shlex.quote(value)}" for name, value in variables_of(remedy).items()]
     return " ".join([*text, *map(shlex.quote, remedy.command)])
 
@@ -215,12 +215,12 @@ def _title(offer: Offer | None) -> str:
 
 
 def _instead(refused_total: int) -> str:
-    """Of a peak: what it is less than. That was asked for and not had, so that it is above the peak of the plot."""
+    """What a peak is compared with: the memory requested and refused, which is above the peak in the plot."""
     return f"at the peak instead of the {format_bytes(refused_total)} that were asked for"
 
 
 def _trial_text(run: RunView, refused_total: int, steps_before: int) -> tuple[str, str]:
-    """How the figure looks, and what stands behind it."""
+    """Role of the figure, and the text after it."""
     steps = f"{format_count(run.step)} step{'' if run.step == 1 else 's'}"
     if run.running and not run.peak_reserved_bytes:
         return "figure", "The program starts, with the change."

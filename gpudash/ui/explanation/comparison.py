@@ -1,4 +1,4 @@
-"""Two runs of a program beside one another, as it was and with a change: the memory of each, on the same axes."""
+"""A program's run and its run with a change, side by side: the memory of each on the same axes."""
 
 from __future__ import annotations
 
@@ -34,34 +34,34 @@ from gpudash.units import format_bytes, format_count
 Floats = NDArray[np.float64]
 
 MARGINS = SceneFrame(left=56, right=8, top=8, bottom=20)
-"""Around a plot."""
+"""Margins around a plot."""
 
 HEADROOM = 1.12
-"""What the axis reaches to, as a multiple of the highest value."""
+"""Upper end of the axis, as a multiple of the highest value."""
 
 FILL_ALPHA = 0.62
 
 BEFORE_NAMED = 0.8
-"""Part of the axis across up to which a run that ended has its name behind its end."""
+"""Fraction of the x axis up to which an ended run's name fits after its end."""
 
 EARLY = 0.4
-"""Part of the axis across up to which a run that ended leaves the right side free."""
+"""A run that ended before this fraction of the x axis leaves the right side free."""
 
 TICK_PX = 80.0
-"""Logical pixels between numbers of steps."""
+"""Logical pixels between step numbers."""
 
 LINES: Mapping[Status, str] = {"finished": "finished", "out_of_memory": "refused"}
-"""Kinds of the line of what is reserved, by how the run ended."""
+"""Style of the reserved line, by how the run ended."""
 
 LEAST_S = 1.0
 
 MOST_TICKS = 5
 
 ROLES: Mapping[Status, str] = {"finished": "good-small", "out_of_memory": "bad-small"}
-"""How a peak looks by how its run ended, where that is not as other figures."""
+"""Label role of a peak by how its run ended, where it is not the usual one."""
 
 _COLUMNS = 800
-"""Of pixels for which readings are taken."""
+"""Pixel columns for which readings are queried."""
 
 
 def _nothing() -> Floats:
@@ -73,11 +73,11 @@ class MemoryCourse:
     """The memory of one run.
 
     Attributes:
-        times: seconds since its start.
-        steps: how many it had made by then, with parts of them; empty where it told of none.
-        reserved, allocated: bytes at these times, NaN where nothing was read.
-        seconds: that it took, or has until now.
-        status: how it ended, or that it has not.
+        times: seconds since the run began.
+        steps: steps made by these times, with fractions; empty if the run reported none.
+        reserved, allocated: bytes at these times; NaN where nothing was read.
+        seconds: duration of the run, so far if it has not ended.
+        status: how it ended, or that it is still going.
     """
 
     times: Floats = field(default_factory=_nothing)
@@ -89,14 +89,14 @@ class MemoryCourse:
 
     @property
     def step_count(self) -> int:
-        """Steps until the newest reading, 0 where none were told."""
+        """Steps at the newest reading; 0 if none were reported."""
         if len(self.steps):
             return int(np.ceil(self.steps[-1]))
         return 0
 
     @property
     def highest(self) -> float:
-        """Bytes of the highest reading, 0.0 without any."""
+        """The highest reading in bytes; 0.0 if there is none."""
         finite = self.reserved[np.isfinite(self.reserved)]
         if len(finite):
             return float(finite.max())
@@ -104,12 +104,12 @@ class MemoryCourse:
 
 
 def course_of(store: Store, run: RunView, allocator: str) -> MemoryCourse:
-    """The memory of a run in a store, which is locked.
+    """Query a run's memory from a store. The caller holds the store's lock.
 
     Args:
-        store: where its readings are.
+        store: store of the readings.
         run: the run.
-        allocator: what its device is called in readings.
+        allocator: name of its device in the readings.
     """
     if run.ended_s is None:
         end_s = store.newest_s
@@ -122,7 +122,7 @@ def course_of(store: Store, run: RunView, allocator: str) -> MemoryCourse:
         if window is None:
             return MemoryCourse(seconds=end_s - run.began_s)
         times, values = window
-        # a reading on either side belongs to another run
+        # The window may include a reading of another run on either side.
         inside = (times >= run.began_s) & (times <= end_s)
         found.append((times[inside] - run.began_s, values[inside]))
     (times, reserved), (other_times, allocated) = found
@@ -135,12 +135,12 @@ def course_of(store: Store, run: RunView, allocator: str) -> MemoryCourse:
 
 
 def _steps_at(run: RunView, times: Floats) -> Floats:
-    """Steps that a run had made by these seconds of it; what it did before its first step began is part of none."""
+    """Steps made at each time, in seconds of the run; what came before the first step counts as none."""
     ended_s, steps = run.step_times.known()
     if len(steps) < 2 or not len(times):
         return _nothing()
     ended_s = ended_s - run.began_s
-    # the first step took about as long as the next ones
+    # Assume that the first step took as long as the later ones on average.
     first_s = ended_s[0] - (ended_s[-1] - ended_s[0]) / (steps[-1] - steps[0]) * steps[0]
     known_s = np.concatenate(([max(0.0, first_s)], ended_s))
     found: Floats = np.interp(times, known_s, np.concatenate(([0.0], steps)))
@@ -148,7 +148,7 @@ def _steps_at(run: RunView, times: Floats) -> Floats:
 
 
 class ComparisonPanel(QFrame):
-    """The plots, with what each came to above them."""
+    """The two plots, each with its result above."""
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -165,11 +165,11 @@ class ComparisonPanel(QFrame):
         in_row(*panels, parent=self, margins=(0, 0, 0, 0), spacing=8)
 
     def show_courses(self, before: MemoryCourse, after: MemoryCourse, room: int, runs: tuple[RunView, RunView]) -> None:
-        """Draw both on axes that hold both.
+        """Draw both runs on common axes.
 
         Args:
-            before, after: the memory of the runs.
-            room: bytes that PyTorch could have of the card.
+            before, after: memory of the two runs.
+            room: bytes of the card that PyTorch can use.
             runs: the runs, in the same order.
         """
         axes = ComparisonAxes.of((before, after), room)
@@ -205,18 +205,18 @@ class _Head(QWidget):
         }
         self._steps.setText(text[run.status])
         peak = run.peak_reserved_bytes
-        self._peak.setText(f"peak {format_bytes(peak)}" if peak else "")  # 0 while it starts
+        self._peak.setText(f"peak {format_bytes(peak)}" if peak else "")  # 0 while the run starts
         set_role(self._peak, ROLES.get(run.status, "figure-small"))
 
 
 @dataclass(frozen=True)
 class ComparisonAxes:
-    """What both plots reach to.
+    """The extent of both plots.
 
     Attributes:
-        highest: bytes.
-        end: steps, or seconds.
-        in_steps: which of them.
+        highest: upper end of the y axis, in bytes.
+        end: right end of the x axis, in steps or seconds.
+        in_steps: whether the x axis counts steps.
     """
 
     highest: float = 1.0
@@ -225,20 +225,20 @@ class ComparisonAxes:
 
     @classmethod
     def of(cls, courses: Sequence[MemoryCourse], room: int) -> ComparisonAxes:
-        """Axes that hold all of these; in steps where every run has told of its own."""
+        """Axes that hold all courses; in steps if every run reported its steps."""
         highest = HEADROOM * max(float(room), *(course.highest for course in courses))
         if all(course.step_count for course in courses):
             return cls(highest, float(max(course.step_count for course in courses)), in_steps=True)
         return cls(highest, max(LEAST_S, *(course.seconds for course in courses)))
 
     def across(self, course: MemoryCourse) -> Floats:
-        """Where the readings of a run lie."""
+        """The x coordinates of a run's readings."""
         if self.in_steps:
             return course.steps
         return course.times
 
     def ticks(self, width_px: float) -> tuple[tuple[float, str], ...]:
-        """Of the axis across, the last one with what it counts."""
+        """Ticks of the x axis; the last one names the unit."""
         if not self.in_steps:
             return time_ticks(0.0, self.end, width_px, relative=False).marks
         count = max(2, min(MOST_TICKS, int(width_px / TICK_PX)))
@@ -260,12 +260,12 @@ def course_scene(
     """The plot of a run.
 
     Args:
-        course: of the run.
-        other: of the one that it is compared with, drawn as a thin line.
-        room: bytes that PyTorch could have of the card, 0 where that is not known.
-        axes: of both plots.
-        frame: logical pixels.
-        scale: pixels of the screen's text size.
+        course: memory of the run.
+        other: memory of the run it is compared with, drawn as a thin line.
+        room: bytes of the card that PyTorch can use; 0 if unknown.
+        axes: axes of both plots.
+        frame: size and margins, in logical pixels.
+        scale: scales logical pixels to the text size.
     """
     height = frame.height - frame.top - frame.bottom
     found = value_ticks("bytes", 0.0, axes.highest, max(2, min(MOST_TICKS, int(height / scale(36)))))
@@ -279,7 +279,8 @@ def course_scene(
         items.append(SceneLevel(float(room), "room"))
         text = f"{format_bytes(room)}, all there is"
         place = SceneNote(0.0, float(room), text, "room", right=scale(6), down=scale(13))
-        # At the left, where what grows is still below it; one that was full early has ended at the right.
+        # At the left, where a growing curve is still below it. If the other run ended early, the right is free
+        # instead.
         full = x if other is None else axes.across(other)
         if len(full) and full[-1] < EARLY * axes.end:
             place = replace(place, place=axes.end, anchor="end", right=-scale(6))
@@ -291,7 +292,7 @@ def course_scene(
         end = float(axes.across(other)[-1])
         level = float(other.reserved[-1])
         if np.isfinite(level) and end < BEFORE_NAMED * axes.end:
-            # beside its end, and below what there is
+            # Beside the end of the curve, and below the limit's label.
             down = max(scale(4), scale(26) - (height * (room - level) / axes.highest if room else 0.0))
             items.append(SceneNote(end, level, "as it was", "before", right=scale(8), down=down))
     width = frame.width - frame.left - frame.right
@@ -305,7 +306,7 @@ def course_scene(
 
 
 def styles(palette: Palette) -> Mapping[str, ItemStyle]:
-    """How the kinds in such a scene are painted."""
+    """How each kind of item in such a scene is painted."""
     return {
         "allocated": ItemStyle(palette.curves["allocated"], 2, fill=FILL_ALPHA),
         "reserved": ItemStyle(palette.curves["allocated"], 2),

@@ -1,4 +1,4 @@
-"""The top of an explanation, live and of a snapshot: the cause, the request, and what would have fitted."""
+"""The top of an explanation, live or of a snapshot: the cause, the request, and what would have fitted."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from gpudash.session.predicting.remedies import SoFar
 
 MOST = 4
-"""Remedies that are seen at once, where there is room."""
+"""Maximum number of remedies shown at once."""
 
 GAP, STACKED_GAP = 18, 4
-"""Logical pixels between them, side by side and one below the other."""
+"""Logical pixels between remedies, side by side and stacked."""
 
 LEAST_TEXT_PX = 80
-"""Logical pixels below which a line of a button would be a word or none."""
+"""Logical pixels; in less width, a line of a button would hold a single word at most."""
 
 
 class CauseHeader(QFrame):
-    """A title with controls at its side, and sentences below.
+    """A title with controls beside it, and sentences below.
 
     Args:
-        controls: at the right of the title.
+        controls: widgets at the right of the title.
     """
 
     def __init__(self, controls: Sequence[QWidget], parent: QWidget | None = None) -> None:
@@ -59,7 +59,7 @@ class CauseHeader(QFrame):
             column.addWidget(widget)
 
     def show_cause(self, found: Explanation, title: str) -> None:
-        """Show the sentences of ``found`` under ``title``; the caller shows its remedies."""
+        """Show the cause in ``found`` below ``title``; the caller shows the remedies."""
         self.title.setText(title)
         self.headline.setText(found.headline)
         self.request.setText(found.request_words)
@@ -67,10 +67,10 @@ class CauseHeader(QFrame):
 
 
 class RemediesView(QWidget):
-    """Remedies, in one line or one below the other, and the note that belongs to them.
+    """Remedies side by side or stacked, with a note about them.
 
     Signals:
-        applied: the `Remedy` to run again with.
+        applied: run again with this `Remedy`.
     """
 
     applied = Signal(object)
@@ -98,14 +98,14 @@ class RemediesView(QWidget):
         searching: bool = False,
         runnable: Sequence[Remedy] = (),
     ) -> None:
-        """Show them.
+        """Show remedies.
 
         Args:
-            remedies: the best first.
-            note: why there are none, or what they rest on.
+            remedies: best first.
+            note: why there are none, or what they are based on.
             commanding: whether a remedy can be applied here.
-            searching: whether remedies are still searched for.
-            runnable: those with which a program of the user's can be run here.
+            searching: whether the search for remedies is still going on.
+            runnable: remedies that the user's program can be run with from here.
         """
         self._searching = searching
         self._remedies = remedies
@@ -116,11 +116,11 @@ class RemediesView(QWidget):
             widget.deleteLater()
         best: Sequence[Remedy] = ()
         lead = ""
-        # What explains is loaded once there is something to explain: the window starts without it.
+        # Import only when there is something to explain, to keep the window's start fast.
         if remedies:
             from gpudash.memory.explaining.explanation_text import alike, failure_title
 
-            best = alike(remedies)[:MOST]  # what less is known of is in the menu, where each one's tip says so
+            best = alike(remedies)[:MOST]  # less certain ones are in the menu; their tooltips say so
             lead = f"{failure_title(remedies[:1])}:"
         elif searching:
             from gpudash.session.predicting.remedies import SEARCHING
@@ -140,11 +140,11 @@ class RemediesView(QWidget):
 
     @property
     def searching(self) -> bool:
-        """Whether a search is awaited."""
+        """Whether a search is going on."""
         return self._searching
 
     def show_so_far(self, so_far: SoFar | None) -> None:
-        """Show what a search has found until now and how far it is; nothing changes where none goes on."""
+        """Show what a search has found so far and its progress; does nothing without a search."""
         if so_far is None or not self._searching:
             return
         if so_far.found != tuple(self._remedies):
@@ -156,7 +156,7 @@ class RemediesView(QWidget):
             self._lead.setText(so_far.progress_text)
 
     def set_stacked(self, stacked: bool) -> None:
-        """Put one below the other, where it is narrow, instead of all in one line."""
+        """Stack the remedies in a narrow place, instead of placing them side by side."""
         if stacked != self._stacked:
             self._stacked = stacked
             self._row.setDirection(QBoxLayout.Direction.TopToBottom if stacked else QBoxLayout.Direction.LeftToRight)
@@ -172,7 +172,7 @@ class RemediesView(QWidget):
         return QSize(0, super().minimumSizeHint().height())
 
     def _fit(self) -> None:
-        """Show as many as there is room for, at least one; one that is too long for the line takes several."""
+        """Show as many remedies as fit, at least one; one that is too long for a line is wrapped."""
         whole = len(self._remedies)
         self._let_wrap(())
         for remedy, widget in zip(self._remedies, self._widgets, strict=False):
@@ -187,10 +187,10 @@ class RemediesView(QWidget):
         self.more.setText(f"{whole - fitting} more")
         self._fill_menu(self._remedies[fitting:])
         for part in (self._line, self):
-            part.updateGeometry()  # else whoever lays them out goes by the height before words wrapped
+            part.updateGeometry()  # else the parent layout uses the height before wrapping
 
     def _fit_alongside(self) -> int:
-        """How many there is room for in one line; words of the first that are too long for it wrap."""
+        """The number that fits in one line; if even the first is too long, wrap it."""
         wide = [widget.sizeHint().width() + GAP for widget in self._widgets]
         self.more.setText(f"{len(self._remedies)} more")
         room = self.width() - self._lead.sizeHint().width()
@@ -203,26 +203,26 @@ class RemediesView(QWidget):
         return fitting
 
     def _fit_below(self) -> int:
-        """As many as are seen at most, each in as many lines as its words need."""
+        """All remedies, each wrapped to the width."""
         self._let_wrap(self._widgets)
         for place, widget in enumerate(self._widgets):
             self._break(place, widget.sizeHint().width() - self.width())
         return len(self._widgets)
 
     def _break(self, place: int, excess: int) -> None:
-        """Break the words of a button that is wider than there is room for, by so many pixels."""
+        """Wrap a button's text if the button is too wide by ``excess`` pixels."""
         button, text = self._widgets[place], remedy_text(self._remedies[place])
         room = button.fontMetrics().horizontalAdvance(text) - excess
         if isinstance(button, QPushButton) and excess > 0 and room >= LEAST_TEXT_PX:
             _say(button, wrapped_text(text, button.fontMetrics(), room))
 
     def _let_wrap(self, wrapping: Sequence[QWidget]) -> None:
-        """Let the words of these wrap, which side by side is one that has the line to itself."""
+        """Let these widgets wrap; side by side, this is at most one, which has the line to itself."""
         for widget in self._widgets:
             if isinstance(widget, QLabel):
                 widget.setWordWrap(widget in wrapping)
                 self._row.setStretchFactor(widget, int(widget in wrapping and not self._stacked))
-        self._row.setStretch(self._row.count() - 1, int(self._stacked or not wrapping))  # of the room behind the last
+        self._row.setStretch(self._row.count() - 1, int(self._stacked or not wrapping))  # stretch after the last one
 
     def _room_for_more(self, shown: int) -> int:
         if shown < len(self._remedies):
@@ -265,12 +265,12 @@ def _button_with_menu() -> QPushButton:
 
 
 def applicable(remedy: Remedy) -> bool:
-    """Whether a remedy can be had by changing the form."""
+    """Whether a remedy can be applied by changing the form."""
     return bool(remedy.fields) or remedy.device is not None
 
 
 def remedy_text(remedy: Remedy) -> str:
-    """The change, and the peak it would have had, as the terminal has it, where the change does not tell it."""
+    """The change, and the peak it would have had unless the change names it; as in the terminal."""
     from gpudash.memory.explaining.explanation_text import remedy_peak
 
     peak = remedy.predicted_peak_bytes
@@ -280,7 +280,7 @@ def remedy_text(remedy: Remedy) -> str:
 
 
 def remedy_tip(remedy: Remedy) -> str:
-    """How sure it is, what it costs and how the terminal takes it."""
+    """How certain the remedy is, what it costs, and its form in the terminal."""
     from gpudash.memory.explaining.explanation_text import NOT_TRIED
     from gpudash.memory.explaining.whole_need import RERUN
     from gpudash.memory.predicting.prediction import price

@@ -1,4 +1,4 @@
-"""The memory map: every segment a strip, every block a stretch of it, as many bytes a pixel everywhere."""
+"""The memory map: a strip per segment, a stretch of it per block, all at the same scale."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ GAP_PX = 3
 """Pixels between segments."""
 
 LEAST_PX = 3
-"""Pixels of the smallest segment."""
+"""Minimum width of a segment, in pixels."""
 
 WIDE_PX = 4
-"""Pixels of a block whose beginning is marked."""
+"""Minimum width, in pixels, of a block whose start is marked."""
 
 NOTHING, IDLE = -1, -2
-"""What a pixel shows that shows no block: the ground beside segments, or free memory inside one."""
+"""Pixels that show no block: outside every segment, or free memory inside one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Map:
-    """All segments of a device at one moment, one behind the other, the large ones first.
+    """All segments of a device at one moment, placed end to end, the large ones first.
 
     Attributes:
-        segments: in their order.
-        offset: where each segment begins when they lie one behind the other; shape (segments + 1,), bytes.
-        begin, end: of the blocks in the same count, ascending.
+        segments: in the order in which they are placed.
+        offset: start of each segment when placed end to end; shape (segments + 1,), bytes.
+        begin, end: start and end of each block in the same coordinates, ascending.
         life: index of each block's life.
         waits: whether a block is freed, but still in use by another stream.
     """
@@ -64,20 +64,20 @@ class Map:
 
     @property
     def total(self) -> int:
-        """Bytes of all segments."""
+        """Total bytes of all segments."""
         return int(self.offset[-1])
 
     def segment_at(self, place: float) -> int:
-        """The segment at a place."""
+        """The segment at an offset."""
         return int(np.searchsorted(self.offset, place, "right")) - 1
 
     def address(self, place: int) -> int:
-        """The address of a place."""
+        """The device address at an offset."""
         number = self.segment_at(place)
         return self.segments[number].address + place - int(self.offset[number])
 
     def idle_at(self, place: float) -> tuple[int, int]:
-        """First and last place of the free memory around a place."""
+        """Start and end of the free range around an offset."""
         number = self.segment_at(place)
         after = int(np.searchsorted(self.begin, place, "right"))
         low = max(int(self.offset[number]), int(self.end[after - 1]) if after else 0)
@@ -86,7 +86,7 @@ class Map:
 
 
 def map_of(layout: Layout) -> Map:
-    """The map of a layout: large segments before small ones, shared before private, by address."""
+    """The map of a layout: large segments before small ones, shared before private, then by address."""
     order = sorted(
         range(len(layout.held)),
         key=lambda n: (layout.held[n].is_small, str(layout.held[n].pool), layout.held[n].address),
@@ -112,12 +112,12 @@ def map_of(layout: Layout) -> Map:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lines:
-    """The map in rows of pixels, each of shape (rows, width).
+    """The map as rows of pixels, each array of shape (rows, width).
 
     Attributes:
-        block: which block each pixel shows, or `NOTHING` or `IDLE`.
-        place: byte in the middle of each pixel; meaningless where there is nothing.
-        begins: pixels at which a block begins that is wide enough to be told apart.
+        block: block that each pixel shows, or `NOTHING` or `IDLE`.
+        place: offset in bytes at the middle of each pixel; meaningless where nothing is drawn.
+        begins: pixels where a block starts that is wide enough to be marked.
     """
 
     block: Ints
@@ -126,18 +126,18 @@ class Lines:
 
 
 def fitting_scale(found: Map, width: int, rows: int) -> float:
-    """Bytes a pixel with which the map fills about ``rows`` rows of ``width`` pixels."""
+    """Bytes per pixel at which the map fills about ``rows`` rows of ``width`` pixels."""
     room = max(width, width * rows - len(found.segments) * (GAP_PX + 1))
     return max(1.0, found.total / (room * 0.94))
 
 
 def lay_out(found: Map, width: int, scale: float) -> Lines:
-    """Segments one behind the other; one that fits a row is not broken.
+    """Place segments one after the other; a segment that fits in a row is not split.
 
     Args:
-        found: what is shown.
-        width: of a row, in pixels.
-        scale: bytes a pixel.
+        found: map to lay out.
+        width: width of a row, in pixels.
+        scale: bytes per pixel.
     """
     starts, lengths = _places(found.segments, width, scale)
     if not len(starts):
@@ -170,7 +170,7 @@ def _blocks_at(found: Map, places: NDArray[np.float64]) -> Ints:
 
 
 def _places(segments: tuple[Piece, ...], width: int, scale: float) -> tuple[Ints, Ints]:
-    """First pixel of each segment, and how many it takes."""
+    """First pixel of each segment, and its length in pixels."""
     starts, lengths, at = [], [], 0
     for segment in segments:
         length = max(LEAST_PX, round(segment.size / scale))
@@ -184,28 +184,28 @@ def _places(segments: tuple[Piece, ...], width: int, scale: float) -> tuple[Ints
 
 
 ROW, ROW_GAP = 18, 5
-"""Logical pixels of a row and between rows."""
+"""Height of a row, and gap between rows, in logical pixels."""
 
 MOST_ROWS = 4000
 
 TRIES, TIGHTER = 6, 1.08
-"""How often, and by how much a pixel, the map is made smaller until it needs no scrolling."""
+"""How often the scale is increased, and by what factor, until the map fits without scrolling."""
 
 GROUND, FREE, PENDING, FIRST_CATEGORY = range(4)
-"""Places in the table of colours."""
+"""Indices into the colour table."""
 
 FAINT = 0.72
-"""Share of the ground in the colour of blocks that are left out."""
+"""How much of the background is mixed into the colour of blocks outside the selection."""
 
 Describe = Callable[[int, int], str]
-"""Block (or `IDLE`) and place → what the tooltip says."""
+"""(block or `IDLE`, offset) → text of the tooltip."""
 
 
 class MemoryMap(QWidget):
-    """Draws segments and blocks. The pointer tells what a block is, a click chooses it, Ctrl and the wheel zoom.
+    """Draws segments and blocks. Hover for a tooltip, click to select a block, Ctrl+wheel to zoom.
 
     Signals:
-        chosen: the index of a block that was clicked.
+        chosen: index of the block that was clicked.
     """
 
     chosen = Signal(int)
@@ -231,14 +231,14 @@ class MemoryMap(QWidget):
     def show_map(
         self, found: Map, category: Ints, bright: NDArray[np.bool_], curves: Sequence[str], describe: Describe
     ) -> None:
-        """Draw ``found``.
+        """Draw a map.
 
         Args:
-            found: what there is.
-            category: code of each block's category.
-            bright: which blocks are not left out by the selection.
-            curves: names of the curves that have the categories' colours, by code.
-            describe: what the tooltip says.
+            found: map to draw.
+            category: category code of each block.
+            bright: whether each block is part of the selection.
+            curves: curve names, by category code; a category has its curve's colour.
+            describe: returns the text of a tooltip.
         """
         self._map, self._curves, self._describe = found, curves, describe
         self._codes = np.where(found.waits, PENDING, category + FIRST_CATEGORY)
@@ -251,7 +251,7 @@ class MemoryMap(QWidget):
         self._forget()
 
     def set_room(self, room: QSize) -> None:
-        """Fill this size before scrolling is needed."""
+        """Set the size to fill before scrolling is needed."""
         if room != self._room:
             self._room = room
             self._forget()
@@ -268,7 +268,7 @@ class MemoryMap(QWidget):
         self.update()
 
     def lines(self) -> Lines:
-        """The map in rows."""
+        """The map laid out in rows."""
         if self._lines is None:
             width = max(50, self.width())
             if self._map is None or not self._map.total:
@@ -334,7 +334,7 @@ class MemoryMap(QWidget):
         return self._picture
 
     def _colours(self) -> NDArray[np.uint32]:
-        """By place in the table, whether it is left out, and whether it is the first pixel of a block."""
+        """Colours by (index into the colour table, outside the selection, first pixel of a block)."""
         ground = QColor(self._palette.panel)
         inside = [ground, QColor(self._palette.grid), QColor(self._palette.curves["forecast"])]
         inside += [QColor(self._palette.curves[curve]) for curve in self._curves]
@@ -345,7 +345,7 @@ class MemoryMap(QWidget):
         return np.array(rows, dtype=np.uint32)
 
     def at(self, place: QPointF) -> tuple[int, int]:
-        """The block (or `IDLE` or `NOTHING`) and the byte at a place of the widget."""
+        """The block (or `IDLE` or `NOTHING`) and the offset in bytes at a position in the widget."""
         lines = self.lines()
         row, within = divmod(int(place.y()), ROW + ROW_GAP)
         column = int(place.x())
@@ -354,7 +354,7 @@ class MemoryMap(QWidget):
         return int(lines.block[row, column]), int(lines.place[row, column])
 
     def text_at(self, place: QPointF) -> str:
-        """What the tooltip says at a place; "" beside segments."""
+        """The tooltip at a position; "" outside every segment."""
         block, byte = self.at(place)
         if block == NOTHING:
             return ""
@@ -364,7 +364,7 @@ class MemoryMap(QWidget):
         self.choose(self.at(event.position())[0])
 
     def choose(self, block: int) -> None:
-        """Bring a block forward; any other number chooses none."""
+        """Highlight a block; a number that is no block clears the highlight."""
         if block >= 0:
             self.chosen_block = block
         else:
@@ -404,7 +404,7 @@ class MemoryMap(QWidget):
 
 
 class ScrolledMap(QScrollArea):
-    """A memory map that fills the room there is, and is scrolled down where it is longer."""
+    """A memory map that fills the viewport and scrolls vertically when it does not fit."""
 
     def __init__(self, view: MemoryMap) -> None:
         super().__init__()
@@ -414,6 +414,6 @@ class ScrolledMap(QScrollArea):
         self.setWidget(view)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        # Before the area lays out: it asks the map how large that wants to be.
+        # Before the base class lays out: it asks the map for its size hint.
         self._view.set_room(self.viewport().size())
         super().resizeEvent(event)

@@ -1,4 +1,4 @@
-"""What an explanation can do for a program of the user's: the change that comes first, and what can be run here."""
+"""What an explanation offers for the user's own program: the best change, and what can be run from here."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Offer:
 
     Attributes:
         remedy: the change.
-        runs: whether the program can be run with it from here at all.
-        why_not: why it cannot, in a sentence; "" where it can, and where nothing runs here.
+        runs: whether the program can be run with the change from here.
+        why_not: why it cannot, in a sentence; "" if it can, or if nothing can be run from here.
     """
 
     remedy: Remedy
@@ -29,12 +29,12 @@ class Offer:
 
 @dataclass(frozen=True)
 class OwnProgram:
-    """A program of the user's that is explained.
+    """The user's program that is explained.
 
     Attributes:
-        folder: that it ran in; paths of diffs are relative to it.
-        offer: the change that comes first, ``None`` without any.
-        runnable: remedies with which it can be run from here.
+        folder: its working directory; paths in diffs are relative to it.
+        offer: the best change; ``None`` if there is none.
+        runnable: remedies that the program can be run with from here.
     """
 
     folder: str
@@ -43,10 +43,10 @@ class OwnProgram:
 
 
 def own_program(run: RunView | None, found: Explanation, *, live: bool) -> OwnProgram | None:
-    """The user's program that a run is of, with what can be tried of it; ``None`` of a run of ours.
+    """The user's program behind a run, and what can be tried with it; ``None`` for a built-in workload.
 
     Args:
-        run: that is explained.
+        run: the run that is explained.
         found: its explanation.
         live: whether anything can be run from here.
     """
@@ -55,7 +55,7 @@ def own_program(run: RunView | None, found: Explanation, *, live: bool) -> OwnPr
     folder = str(run.spec.get("folder") or "")
     change = change_of(found)
     if not live:
-        # nothing is made of what a recording from anybody says of a command
+        # A recording may come from anybody: never run a command that it names.
         return OwnProgram(folder, None if change is None else Offer(change))
     reasons = {id(remedy): _why_not_tried(run, remedy) for remedy in found.remedies}
     runnable = tuple(remedy for remedy in found.remedies if changes_the_run(remedy) and not reasons[id(remedy)])
@@ -65,9 +65,9 @@ def own_program(run: RunView | None, found: Explanation, *, live: bool) -> OwnPr
 
 
 def _why_not_tried(run: RunView, remedy: Remedy) -> str:
-    """Why a program cannot be run with a change, in a sentence; "" where it can."""
+    """Why the program cannot be run with a change, in a sentence; "" if it can."""
     if "pid" in run.spec or not run.spec.get("command"):
-        return "It was watched while it ran: how it was started is not known, so that it cannot be run once more."
+        return "It was already running when watched: how it was started is unknown, so it cannot be run again."
     if remedy.patch:
         return why_no_copy(WatchRequest.from_spec(run.spec).with_remedy(remedy))
     return ""

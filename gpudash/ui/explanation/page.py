@@ -1,4 +1,4 @@
-"""The page that explains a full memory: what filled it, who allocated that, when, and what would have fitted."""
+"""The page that explains an out-of-memory: what filled memory, who allocated it, when, and what would have fitted."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ from gpudash.ui.widgets.text_size import scaled
 from gpudash.units import format_bytes, format_clock, format_count
 
 BEFORE_RATIO, AFTER_RATIO = 0.03, 0.05
-"""Parts of a run's time that are shown before and after it."""
+"""Fractions of the run's duration shown before its start and after its end."""
 
 BOTH_PX = 340
-"""Logical pixels of height from which the curve and the blocks of a fragmented memory are shown both."""
+"""Minimum height, in logical pixels, at which a fragmented memory shows both the curve and the blocks."""
 
 SHORTEST_S = 1.0
 
 SHARES = (3000, 2000)
-"""Widths of the table and of the curve, in proportion."""
+"""Stretch factors of the table and the curve, side by side."""
 
 CURVE_WIDTH = 320
-"""Logical pixels below which the curve says nothing."""
+"""Logical pixels; a narrower curve is unreadable."""
 
 UNLIMITED_PX = 2**24 - 1
-"""Height of a widget that has no greatest one (Qt, QWIDGETSIZE_MAX)."""
+"""Qt's QWIDGETSIZE_MAX: a widget with this maximum height is unlimited."""
 
 STACK_ROWS = (3, 2)
 SOURCE_ROWS = (2, 3)
-"""Heights of table and curve, and of the stack or the source below them, in proportion."""
+"""Stretch factors of the table and curve, and of the stack or source below them."""
 
 COLUMNS = (
     OWN,
@@ -70,7 +70,7 @@ COLUMNS = (
 )
 
 GROUPS = ("call site", "module", "file", "category")
-"""What rows may stand for."""
+"""What a row can stand for."""
 
 EMPTY = "No live block matches. Esc shows all again."
 
@@ -79,9 +79,9 @@ class ExplanationPage(QWidget):
     """The whole page.
 
     Signals:
-        applied: the `Remedy` to run again with.
-        closed: back to the plots.
-        stop_wanted: the run with a change is to be stopped.
+        applied: run again with this `Remedy`.
+        closed: return to the plots.
+        stop_wanted: stop the run that tries the change.
     """
 
     applied = Signal(object)
@@ -167,20 +167,20 @@ class ExplanationPage(QWidget):
         program: OwnProgram | None = None,
         snapshot: Path | None = None,
     ) -> None:
-        """Explain.
+        """Show an explanation.
 
         Args:
-            found: what is to be shown.
+            found: explanation to show.
             began_s: session time at which the run began.
-            uuid: of the GPU it was on.
+            uuid: UUID of the GPU the run used.
             commanding: whether a remedy can be applied here.
-            searching: whether remedies are still searched for.
-            rank: whose memory it is, in a run with ranks.
-            allocator: what the device is called in readings, where that is not as the run calls it.
-            program: the user's own that is explained; ``None`` where it is a run of ours.
-            snapshot: of the memory as it was; ``None`` where none was kept.
+            searching: whether the search for remedies is still going on.
+            rank: rank whose memory is explained, in a distributed run.
+            allocator: device name in the readings, if it differs from the run's name for it.
+            program: the user's program; ``None`` for a built-in workload.
+            snapshot: memory snapshot of the out-of-memory; ``None`` if none was kept.
         """
-        # Remedies come later than the explanation, one by one: only they are shown anew then.
+        # Remedies arrive one by one after the explanation; if nothing else changed, update only them.
         same = self.explanation is not None and self.explanation.with_remedies(()) == found.with_remedies(())
         self.explanation = found
         self._allocator = allocator or found.device
@@ -191,11 +191,11 @@ class ExplanationPage(QWidget):
         self._show_header = partial(
             self.header.show_explanation, found, commanding=commanding, searching=searching, rank=rank
         )
-        # after the table, whose first row is one of the file that holds most: a change may be in another
+        # After the table: selecting its first row shows the file that holds most; the change may be in another file.
         self._show_program(program)
 
     def put_forward(self, remedy: Remedy) -> None:
-        """Show another of the remedies beside the source."""
+        """Show a different remedy beside the source."""
         program = self._own
         if program is not None and (program.offer is None or program.offer.remedy != remedy):
             self._show_program(replace(program, offer=Offer(remedy, runs=True)))
@@ -223,26 +223,26 @@ class ExplanationPage(QWidget):
         self._show_when(found, began_s, uuid, self._allocator)
 
     def show_trial(self, before: RunView, after: RunView) -> None:
-        """Show what a run with the change has come to beside the run that is explained.
+        """Compare a run that tries a change with the run that is explained.
 
         Args:
             before: the run that is explained.
-            after: with the change.
+            after: the run with the change.
         """
         found = self.explanation
         if found is None:
             return
         with self._store.lock:
-            # Both courses under one lock: they are of one moment.
+            # One lock for both, so that the two curves end at the same moment.
             courses = [course_of(self._store, run, self._allocator) for run in (before, after)]
             self.program.change.show_trial(after, before.step)
             self.comparison.show_courses(courses[0], courses[1], room_of(found), (before, after))
         self._compare(True)
 
     def _compare(self, shown: bool) -> None:
-        """Put the two runs in the place of the table and the curve, or take them away."""
+        """Replace the table and the curve with the comparison, or bring them back."""
         focused = QApplication.focusWidget()
-        # A widget that is hidden loses the focus to whatever comes next in the window.
+        # Hiding a widget passes its focus to the next widget in the window.
         leaves = shown and focused is not None and self.middle.isAncestorOf(focused)
         self.comparison.setVisible(shown)
         self.middle.setVisible(not shown)
@@ -290,12 +290,12 @@ class ExplanationPage(QWidget):
         self.view.show(began_s - BEFORE_RATIO * length, found.time_s + AFTER_RATIO * length)
 
     def _share_right(self) -> None:
-        """Where the curve and the blocks have no room both, the blocks are shown, of which the headline speaks."""
+        """Show only the blocks when both do not fit: the headline is about them."""
         both = self.right.height() >= scaled(BOTH_PX)
         self.plots.setVisible(both or self.blocks.isHidden())
 
     def refresh(self) -> None:
-        """Draw the curve anew where it has changed; the window's timer calls it."""
+        """Redraw the curve if it changed; called by the window's timer."""
         self.plots.refresh()
         self.blocks.refresh()
         self._share_right()
@@ -306,12 +306,12 @@ class ExplanationPage(QWidget):
             part.set_palette(palette)
 
     def copy_report(self) -> None:
-        """Put the explanation on the clipboard as text."""
+        """Copy the explanation to the clipboard as text."""
         if self.explanation is not None:
             QGuiApplication.clipboard().setText("\n".join(report(self.explanation)))
 
     def leave(self) -> None:
-        """Show everything again; where everything is shown, go back to the plots."""
+        """Clear the filters; if there are none, return to the plots."""
         if not self._clear():
             self.closed.emit()
 
@@ -321,12 +321,12 @@ class ExplanationPage(QWidget):
 
 
 class ExplanationHeader(CauseHeader):
-    """The cause, with buttons.
+    """The cause and the buttons.
 
     Signals:
-        applied: the `Remedy` to run again with.
-        copy_requested: the report shall be copied.
-        closed: back to the plots.
+        applied: run again with this `Remedy`.
+        copy_requested: copy the report.
+        closed: return to the plots.
     """
 
     applied = Signal(object)
@@ -350,15 +350,15 @@ class ExplanationHeader(CauseHeader):
         runnable: Sequence[Remedy] = (),
         shown_remedy: Remedy | None = None,
     ) -> None:
-        """Show what ``found`` says.
+        """Show the cause and remedies of ``found``.
 
         Args:
             commanding: whether a remedy can be applied here.
-            searching: whether remedies are still searched for.
-            rank: whose memory it is, in a run with ranks.
-            runnable: remedies with which a program of the user's can be run from here.
-            sourced: whether the source is shown, and the note beside it.
-            shown_remedy: one that is shown beside the source, and is left out here.
+            searching: whether the search for remedies is still going on.
+            rank: rank whose memory is explained, in a distributed run.
+            runnable: remedies that the user's program can be run with from here.
+            sourced: whether the source is shown, with the note beside it.
+            shown_remedy: remedy already shown beside the source, left out of the header.
         """
         if rank is None:
             whose = ""
@@ -383,11 +383,11 @@ class ExplanationHeader(CauseHeader):
 
 
 class OwnersPanel(QFrame):
-    """The table and what narrows it.
+    """The table of owners and its filters.
 
     Signals:
-        owner_changed: the `Owner` of the row in front, ``None`` when there is none.
-        category_cleared: the choice of a category was taken back here.
+        owner_changed: the `Owner` of the current row; ``None`` if there is none.
+        category_cleared: the category filter was removed here.
     """
 
     owner_changed = Signal(object)
@@ -415,17 +415,17 @@ class OwnersPanel(QFrame):
         in_column(head, (self.table, 1), parent=self, margins=(10, 6, 8, 6), spacing=4)
 
     def show_owners(self, explanation: Explanation) -> None:
-        """Show who allocated what ``explanation`` tells."""
+        """Show who allocated the memory in ``explanation``."""
         self._explanation = explanation
         self.set_category("")
 
     def set_category(self, category: str) -> None:
-        """Show only this category; "" for all."""
+        """Show only this category; "" shows all."""
         self._choice = replace(self._choice, category=category)
         self._changed()
 
     def clear(self) -> bool:
-        """Take search and category back; false when there was neither."""
+        """Clear the search and the category; return whether there was anything to clear."""
         narrowed = bool(self._choice.category or self._choice.search)
         self.search.clear()
         self.set_category("")
@@ -448,7 +448,7 @@ class OwnersPanel(QFrame):
 
 @dataclass(frozen=True)
 class OwnerRow:
-    """A row: its cells, and the largest of the call sites that it stands for."""
+    """A row: its cells, and the largest call site it stands for."""
 
     cells: tuple[str, ...]
     owner: Owner | None
@@ -456,13 +456,13 @@ class OwnerRow:
 
 @dataclass(frozen=True)
 class Choice:
-    """What of the owners is shown.
+    """Which owners are shown, and how.
 
     Attributes:
         group: one of `GROUPS`.
-        category: only of this one; "" for all.
-        search: only those with this text in their place, module or category.
-        by_total: ordered by what a line and all it called allocated, instead of by its own.
+        category: show only this category; "" for all.
+        search: show only owners with this text in their place, module or category.
+        by_total: sort by what a line and everything it called allocated, rather than by the line alone.
     """
 
     group: str = GROUPS[0]
@@ -472,7 +472,7 @@ class Choice:
 
 
 def owner_rows(explanation: Explanation, choice: Choice) -> list[OwnerRow]:
-    """Rows of ``explanation``, the largest first."""
+    """Rows of ``explanation``, largest first."""
     key = _KEYS[choice.group]
     groups: dict[str, list[Owner]] = defaultdict(list)
     for owner in explanation.owners:
@@ -482,7 +482,7 @@ def owner_rows(explanation: Explanation, choice: Choice) -> list[OwnerRow]:
     rows.sort(key=lambda row: -_size(row[0], choice))
     found = [row for _owners, row in rows]
     if explanation.rest_owners and not choice.category and not choice.search:
-        # What is not listed has no category and no text to search.
+        # Call sites below the listed ones have no category, and no text to search.
         text = f"{format_count(explanation.rest_owners)} more call sites"
         found.append(OwnerRow((format_bytes(explanation.rest_bytes), "", "", "", "", text), None))
     return found
@@ -502,8 +502,8 @@ def _size(owners: Sequence[Owner], choice: Choice) -> int:
 
 
 def _total(owners: Sequence[Owner]) -> int:
-    """Of one line its total; of several, which may contain one another, no less than any and than their own."""
-    # Lines that contain one another count the same bytes: their sum would be too much.
+    """The total of a single line. For several lines, a lower bound: their own sum, or the largest total if greater."""
+    # Totals of nested lines count the same bytes, so they cannot be added up.
     return max(sum(owner.bytes for owner in owners), *(owner.total_bytes for owner in owners))
 
 
@@ -528,7 +528,7 @@ def _row(name: str, owners: Sequence[Owner], choice: Choice) -> OwnerRow:
 
 def _call_site(owner: Owner) -> str:
     if owner.category == WORKSPACE and owner.file is not None:
-        # the line only was the first to need it, and does not hold it
+        # That line triggered the allocation, but cuBLAS holds the workspace.
         return f"workspace of cuBLAS, first used at {place(owner)}"
     if owner.text:
         return f"{place(owner)}  {owner.text}"

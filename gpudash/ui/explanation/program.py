@@ -1,4 +1,4 @@
-"""The fourth part of an explanation: the user's script with the change at its side, or the stack without a source."""
+"""The fourth part of an explanation: the user's script with the change beside it, or else the stack."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from gpudash.ui.explanation.stack import StackPanel
 from gpudash.ui.widgets.layouts import in_halves
 
 SHARES = (1900, 1000)
-"""Widths of the source and of the change, in proportion."""
+"""Initial widths of the source and of the change."""
 
 MOST_STACK_PX = 240
-"""Logical pixels of the stack's pane; what a taller page has beyond it is the table's and the curve's."""
+"""Maximum height of the stack in logical pixels; a taller page gives the rest to the table and the curve."""
 
 
 class ProgramPanel(QWidget):
-    """Source and change, or the stack; where there is a source, a button leads to the other and back.
+    """Source and change, or the stack; if there is a source, buttons switch between them.
 
     Signals:
-        sourced: whether there is a source now, for which more room is needed.
+        sourced: whether there is a source now, which needs more room.
     """
 
     sourced = Signal(bool)
@@ -37,7 +37,7 @@ class ProgramPanel(QWidget):
         self.source = SourcePanel(palette)
         self.change = ChangePanel()
         self.source_button = QPushButton("Source")
-        self.source_button.setToolTip("Show the source of the program in place of the call stack")
+        self.source_button.setToolTip("Show the source of the program instead of the call stack")
         self.stack.head.addWidget(self.source_button)
         self.halves = in_halves((self.source, 19), (self.change, 10), across=True)
         self.halves.setSizes(SHARES)
@@ -57,13 +57,13 @@ class ProgramPanel(QWidget):
 
     @property
     def text(self) -> QPlainTextEdit:
-        """What is read here."""
+        """The text view that is shown."""
         if self.halves.isHidden():
             return self.stack.text
         return self.source.view
 
     def show_program(self, found: Explanation, program: OwnProgram | None) -> bool:
-        """Show the source of a program of the user's, of anything else the stack; whether there is a source."""
+        """Show the source of the user's program, or the stack for anything else; return whether there is a source."""
         self._found = found
         self._program = program
         change = None
@@ -84,7 +84,7 @@ class ProgramPanel(QWidget):
         return bool(files)
 
     def show_owner(self, owner: Owner | None) -> None:
-        """Bring a call site forward, in the stack and in the source."""
+        """Highlight a call site in the stack and in the source."""
         self.stack.show_owner(owner)
         if owner is None or owner.line is None or owner.file not in self._files:
             return

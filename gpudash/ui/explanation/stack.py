@@ -17,14 +17,14 @@ from gpudash.ui.widgets.plain_text import PlainLabel
 EMPTY = "No stack was recorded for these blocks."
 
 SOURCE_COLUMN = 56
-"""Character at which the source line begins beside the place, where that is not longer."""
+"""Minimum column of the source text beside each place."""
 
 
 class StackPanel(QFrame):
     """Shows one stack as text that can be selected and copied.
 
     Args:
-        source: reads lines of the program, to be shown beside the stack's.
+        source: reads the program's lines, shown beside the stack's.
     """
 
     def __init__(self, parent: QWidget | None = None, source: SourceLine = no_source) -> None:
@@ -58,17 +58,17 @@ class StackPanel(QFrame):
         self.show_stack(() if owner is None else owner.stack, place)
 
     def show_stack(self, stack: Sequence[StackLine], place: str) -> None:
-        """Show ``stack``, innermost line first; ``place`` says of what it is."""
+        """Show ``stack``, innermost line first; ``place`` says what it belongs to."""
         self._stack = tuple(stack)
         self._place.setText(place)
         self._show()
 
     def copy(self) -> None:
-        """Put the whole stack on the clipboard."""
+        """Copy the whole stack to the clipboard."""
         QGuiApplication.clipboard().setText("\n".join(map(_text, self._stack)))
 
     def line_in_front(self) -> StackLine | None:
-        """The line of the user's code the text cursor is in, else the first one; ``None`` without any."""
+        """The line of the user's code at the text cursor, else the first one; ``None`` if there is none."""
         at = self.text.textCursor().blockNumber()
         chosen = None
         if at < len(self._shown):
@@ -96,7 +96,7 @@ class StackPanel(QFrame):
 
 
 def folded(stack: Sequence[StackLine]) -> list[str]:
-    """The lines of the user's own code, those of libraries between them counted."""
+    """The lines of the user's own code, with library lines between them replaced by their count."""
     return [text for text, _line in _folded(stack)]
 
 

@@ -1,4 +1,4 @@
-"""Opening the explanation in a dashboard: what it is about, and what its buttons do there."""
+"""Opening the explanation in a dashboard: which run it explains, and what its buttons do."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 
 
 TRIAL_S = 0.25
-"""Between two looks at a run with a change, while it is on."""
+"""Seconds between updates of a run with a change."""
 
 
 class ExplanationView(QStackedWidget):
-    """The parts of a dashboard, and in their place the explanation while it is looked at.
+    """The parts of a dashboard, replaced by the explanation while that is open.
 
     Args:
-        session: whose memory is explained.
-        panel: where a remedy puts the run that it changes.
-        parts: what there is to go back to.
+        session: session whose memory is explained.
+        panel: panel that a remedy fills with the changed run.
+        parts: widgets to return to.
         palette: colours at the start.
 
     Attributes:
-        run_in_front: which run is to be explained where none is named; the newest, unless another is put here.
+        run_in_front: returns the run to explain if none is given; by default the newest.
 
     Signals:
-        start_requested: what the panel holds is to be run.
+        start_requested: run what the panel holds.
         reported: a passing message for the status line.
     """
 
@@ -65,7 +65,7 @@ class ExplanationView(QStackedWidget):
 
     @cached_property
     def page(self) -> ExplanationPage:
-        """The explanation; it is built when it is first asked for, for most sessions end without one."""
+        """The explanation page, created on first access: most sessions never need it."""
         from gpudash.ui.explanation.page import ExplanationPage
 
         page = ExplanationPage(self._session.store, self._palette)
@@ -77,12 +77,12 @@ class ExplanationView(QStackedWidget):
 
     @property
     def open(self) -> bool:
-        """Whether the explanation is in front."""
+        """Whether the explanation is shown."""
         return self.currentIndex() > 0
 
     @property
     def remedies(self) -> tuple[RemediesView, ...]:
-        """Where remedies are shown; empty until something was explained."""
+        """The views of remedies; empty until something was explained."""
         if "page" in vars(self):
             return (self.page.header.remedies,)
         return ()
@@ -94,7 +94,7 @@ class ExplanationView(QStackedWidget):
             self.page.set_palette(palette)
 
     def refresh(self) -> None:
-        """Draw what is new, while it is looked at."""
+        """Draw what is new while the explanation is shown."""
         if self.open:
             running = self._session.running
             self.page.header.remedies.setEnabled(not running)
@@ -103,7 +103,7 @@ class ExplanationView(QStackedWidget):
             self.page.refresh()
 
     def take(self, events: Iterable[Event]) -> None:
-        """Learn of new events: an explanation that was asked for opens, remedies complete the one in front."""
+        """Handle new events: open an explanation that was requested, and add remedies to the one shown."""
         for event in events:
             if isinstance(event, MemoryExplained):
                 if self._live:
@@ -116,10 +116,10 @@ class ExplanationView(QStackedWidget):
             return self._session.store.run
 
     def explain(self, run: RunView | None = None) -> None:
-        """Open the explanation of an out-of-memory; while a run is on a GPU, ask where its memory is now.
+        """Open the explanation of an out-of-memory; during a run on a GPU, request one of its current memory.
 
         Args:
-            run: which is to be explained; the one that is meant where none is given.
+            run: run to explain; by default `run_in_front`.
         """
         session = self._session
         if run is None:
@@ -133,7 +133,7 @@ class ExplanationView(QStackedWidget):
             self.reported.emit("There is nothing to explain: no run on a GPU ran out of memory here.")
 
     def show_newest(self) -> bool:
-        """Show the explanation of the newest run; false when it did not run out of a GPU's memory."""
+        """Show the explanation of the newest run; return false if it did not run out of GPU memory."""
         return self._show_run(self._newest_run())
 
     def _show_run(self, run: RunView | None) -> bool:
@@ -183,17 +183,17 @@ class ExplanationView(QStackedWidget):
             self.refresh()
 
     def _is_about(self, run: RunView) -> bool:
-        """Whether the page shows what became of a change in this run, and nothing else explains the run."""
+        """Whether the page shows this run as the trial of a change; not if the run has an explanation of its own."""
         explained = run.error is not None and run.error.explanation is not None
         return run.run_id == self._trial_id and not explained
 
     def close_page(self) -> None:
-        """Back to the plots."""
+        """Return to the plots."""
         self.setCurrentIndex(0)
         self.window().setFocus()
 
     def apply(self, run: RunView, remedy: Remedy) -> None:
-        """Put a run into the form, with the change, and start it."""
+        """Fill the form with a run and a change, and start it."""
         if self._session.running:
             return
         self.close_page()
@@ -201,7 +201,7 @@ class ExplanationView(QStackedWidget):
         self.start_requested.emit()
 
     def _apply_to_explained(self, remedy: Remedy) -> None:
-        """A program of the user's is run as it was, with the change; a run of ours by way of the form."""
+        """Run the user's program again with the change; a built-in workload goes through the form."""
         run = self._explained
         if run is None:
             return
@@ -211,7 +211,7 @@ class ExplanationView(QStackedWidget):
             self._try(run, remedy)
 
     def _try(self, run: RunView, remedy: Remedy) -> None:
-        """Run a program with a change; what comes of it is shown beside the run that is explained."""
+        """Run a program with a change, and show the result beside the run that is explained."""
         live = self._session.live
         if live is None:
             return
@@ -256,7 +256,7 @@ class ExplanationView(QStackedWidget):
 
 
 def snapshot_of(run: RunView | None) -> Path | None:
-    """The memory snapshot in the report of a run's out-of-memory; ``None`` where it lies no longer there."""
+    """The memory snapshot in the report of a run's out-of-memory; ``None`` if it is no longer there."""
     if run is None:
         return None
     folders = [note.details.get("folder") for note in run.notes if note.topic == Topic.REPORT]
@@ -269,8 +269,8 @@ def snapshot_of(run: RunView | None) -> Path | None:
 
 
 def device_of(found: Explanation, devices: Sequence[Device]) -> Device | None:
-    """The device that an explanation is about. A program's simulated card is called as the session's may be; its size
-    tells which is meant.
+    """The device that an explanation is about. A program's simulated card may have the same name as the session's; the
+    size of its memory distinguishes them.
     """
     called_so = [device for device in devices if address_of(device.name) == found.device]
     return next(

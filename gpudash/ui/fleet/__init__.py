@@ -1,1 +1,1 @@
-"""A fleet of machines, as a Prometheus server knows it: overview, the past of one GPU, comparison of two."""
+"""A fleet of machines, as reported by a Prometheus server: overview, history of a GPU, comparison of two."""

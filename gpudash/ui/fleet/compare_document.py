@@ -1,4 +1,4 @@
-"""Two GPUs, or two days of one, laid over one another on one axis, and what their figures say of one another."""
+"""Two GPUs, or two days of one, overlaid on one axis, and how their figures compare."""
 
 from __future__ import annotations
 
@@ -39,37 +39,37 @@ if TYPE_CHECKING:
 
 POINT = "Point at a plot to read values · wheel zooms · drag pans · a double click shows everything again"
 
-NOTHING = "Nothing is known of either in this part of the past."
+NOTHING = "Neither has readings in this time range."
 
 DAYS = (*range(15), 21, 28, 30, 60, 90, 180, 365)
-"""How many days earlier B may be."""
+"""How many days earlier B can be."""
 
 MIN_SHARE = 1e-4
-"""Narrowest view, as a share of the range."""
+"""Narrowest view, as a fraction of the range."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuSide:
-    """One of the two: the look at its past, and the GPU, or the machine's memory, that it is of."""
+    """One side: a view of its history, and the GPU, or machine's memory, it belongs to."""
 
     view: FleetView | MemoryView
     gpu: FleetGpu
 
     def series(self, metric: ComparedMetric) -> Series | None:
-        """What is known of a metric; called under the store's lock."""
+        """The readings of a metric. The caller holds the store's lock."""
         if self.gpu.is_host:
             return self.view.store.series("host", OF_A_MACHINE.get(metric.column, metric.column), None)
         return self.view.store.series("gpu", metric.column, self.gpu.uuid or self.gpu.key)
 
 
 class FleetComparison(Document):
-    """The same figures of both sides in each plot; A is solid, B dashed.
+    """Each plot shows the same metric of both sides; A is solid, B dashed.
 
     Args:
-        sides: A and B; their looks are closed with the document.
-        palette: colours in force.
-        chosen: the part of A that was asked for.
-        days: how many days earlier B is; 0 for the same time, and ``None`` where that is not to be chosen.
+        sides: A and B; their views are closed with the document.
+        palette: current colours.
+        chosen: time range of A.
+        days: how many days earlier B is: 0 for the same time, ``None`` if this cannot be chosen.
         wall_clock: seconds since the epoch.
     """
 
@@ -145,17 +145,17 @@ class FleetComparison(Document):
 
     @property
     def points(self) -> int:
-        """Points that are worth asking for: one a pixel column."""
+        """Points per curve to query: one per pixel column."""
         return points_for(self.width())
 
     def ranges(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """The parts of A and of B that are asked for, in seconds since the epoch."""
+        """The time ranges of A and of B, in seconds since the epoch."""
         now = self._wall_clock()
         chosen, days = self.bar.range, self.days.currentData()
         return chosen.at(now), (chosen.days_before(days, now) if days else chosen).at(now)
 
     def ask(self) -> None:
-        """Ask for what the rows above say."""
+        """Query the ranges set in the rows of controls."""
         began, ended = self.ranges()[0]
         self._span, self._awaited = ended - began, True
         self._request()
@@ -168,11 +168,11 @@ class FleetComparison(Document):
 
     @property
     def loading(self) -> bool:
-        """Whether either side is still awaited."""
+        """Whether a query of either side is still running."""
         return any(side.view.loading for side in self.sides)
 
     def refresh(self) -> None:
-        """Draw what is new; called by the window's timer while it is in front."""
+        """Draw what is new; called by the window's timer while the tab is in front."""
         now_is_shown = self.bar.range.ended_wall_s is None and self.axis.range() == self.axis.whole
         if (
             now_is_shown
@@ -199,7 +199,7 @@ class FleetComparison(Document):
             self.label.setText("Loading…" if loading else NOTHING)
 
     def _make_plots(self) -> None:
-        """One plot for each figure that either side has."""
+        """Create a plot for each metric that either side has."""
         wanted = []
         for metric in METRICS:
             for side in self.sides:
@@ -235,7 +235,7 @@ class FleetComparison(Document):
         plot.outdated.connect(self._touch)
 
     def _touch(self) -> None:
-        """Draw anew at the next `refresh`."""
+        """Redraw at the next `refresh`."""
         self._drawn = ()
 
     def _draw(self) -> None:
@@ -270,7 +270,7 @@ class FleetComparison(Document):
         self._show_values()
 
     def _show_whole(self) -> None:
-        """Show all of the range, on an axis in a unit that fits it."""
+        """Show the whole range, on an axis with a suitable unit."""
         length = self._span / axis_of(self._span)[0]
         self.axis.set_whole(0.0, length, MIN_SHARE * length)
         self.axis.show_whole()
@@ -293,7 +293,7 @@ class FleetComparison(Document):
         self._legend.show_rows(rows)
 
     def set_palette(self, palette: Palette) -> None:
-        """Draw in other colours."""
+        """Redraw in other colours."""
         self._palette = palette
         self.places.set_palette(palette)
         for plot in self.plots.values():
@@ -302,7 +302,7 @@ class FleetComparison(Document):
         self._legend.set_palette(palette)
 
     def copy_values(self) -> None:
-        """Copy what is said of each figure."""
+        """Copy the comparison of each metric."""
         lines = [(metric.title.lower(), label.text()) for metric, label in self._figures.items()]
         QGuiApplication.clipboard().setText(tab_separated(lines))
         self.said.emit("Copied the figures." if lines else "There is nothing to copy yet.")
@@ -313,7 +313,7 @@ class FleetComparison(Document):
         self.said.emit("Copied the comparison as a picture.")
 
     def close_document(self) -> None:
-        """End what asks the server."""
+        """Stop querying the server."""
         for side in self.sides:
             side.view.close()
 
@@ -325,12 +325,12 @@ def _days_text(days: int) -> str:
 
 
 NOISE = 0.02
-"""Share of the larger mean below which two means are called the same."""
+"""Two means that differ by less than this fraction of the larger are called the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedMetric:
-    """What is drawn of each side: column of the reading table, title, unit."""
+    """What is drawn for each side: column of the reading table, title, unit."""
 
     column: str
     title: str
@@ -345,28 +345,28 @@ METRICS = (
 )
 
 OF_A_MACHINE = {"gpu_utilisation": "cpu_utilisation"}
-"""What a machine's own memory is compared by in place of a GPU's metric."""
+"""The host's metric that takes the place of a GPU's, for a machine's memory."""
 
 LIVE_S = 1.0
-"""How often the range of what is read live moves on with the time."""
+"""Seconds between updates of the range of live readings."""
 
 AXES = ((600.0, 1.0, "seconds"), (3 * 3600.0, 60.0, "minutes"), (3 * 86_400.0, 3600.0, "hours"))
-"""Longest range, seconds in a unit of its axis, and that unit's name; days beyond."""
+"""Longest range, seconds per unit of its axis, and the unit's name; beyond these, days."""
 
 
 def axis_of(seconds: float) -> tuple[float, str]:
-    """Seconds in a unit of the axis of a range, and the unit's name."""
+    """Seconds per unit of the axis for a range, and the unit's name."""
     return next(((unit, name) for longest, unit, name in AXES if seconds <= longest), (86_400.0, "days"))
 
 
 def has(side: GpuSide, metric: ComparedMetric) -> bool:
-    """Whether a look holds anything of a metric; called under the store's lock."""
+    """Whether a side has any reading of a metric. The caller holds the store's lock."""
     series = side.series(metric)
     return series is not None and series.statistics(-math.inf, math.inf) is not None
 
 
 def curve_of(side: GpuSide, metric: ComparedMetric, begin: float, end: float, columns: int) -> Curve:
-    """What is drawn of a metric between two times of the range; called under the store's lock."""
+    """The curve of a metric between two times of the range. The caller holds the store's lock."""
     series, shift_s = side.series(metric), side.view.shift_s
     if series is None:
         return EMPTY
@@ -375,7 +375,7 @@ def curve_of(side: GpuSide, metric: ComparedMetric, begin: float, end: float, co
 
 
 def statistics_of(side: GpuSide, metric: ComparedMetric, begin: float, end: float) -> Statistics | None:
-    """Figures of a metric between two times of the range; called under the store's lock."""
+    """Statistics of a metric between two times of the range. The caller holds the store's lock."""
     series, shift_s = side.series(metric), side.view.shift_s
     if series is None:
         return None
@@ -383,7 +383,7 @@ def statistics_of(side: GpuSide, metric: ComparedMetric, begin: float, end: floa
 
 
 def comparison_text(metric: ComparedMetric, a: Statistics | None, b: Statistics | None) -> str:
-    """Mean and highest of both sides, and B against A in a word: more, less or the same."""
+    """Mean and maximum of both sides, and how B compares to A: more, less or the same."""
     if a is None or b is None:
         parts = [f"{letter}: {_figures(metric, found)}" for letter, found in (("A", a), ("B", b))]
         return "   ".join(parts)

@@ -1,5 +1,5 @@
-"""A fleet in a tab: every GPU that a Prometheus server knows, the fullest first, with its warnings in a strip
-and the row that searches, sorts and groups.
+"""A fleet in a tab: every GPU that a Prometheus server knows, the fullest first, a strip of warnings, and a row of
+controls that search, sort and group.
 
 Its figures can be copied as tab-separated text, with units in the header.
 """
@@ -55,13 +55,13 @@ if TYPE_CHECKING:
 
 
 ROWS = 6
-"""Rows of the list that are seen without scrolling."""
+"""Rows of the list visible without scrolling."""
 
 KEY = int(Qt.ItemDataRole.UserRole)
 
 
 class WarningsStrip(QFrame):
-    """Hidden while there is no warning; a click, or Enter, on one goes to its GPU.
+    """The strip of warnings, hidden while there are none; clicking one, or Enter, goes to its GPU.
 
     Signals:
         chosen: key of the GPU.
@@ -95,7 +95,7 @@ class WarningsStrip(QFrame):
         self.hide()
 
     def show_warnings(self, warnings: Sequence[Warning]) -> None:
-        """Tell these, the worst first; what is the same as before is left alone."""
+        """Show these warnings, the worst first; nothing is redrawn if they are unchanged."""
         ordered = sorted(warnings, key=lambda warning: warning.level != "critical")
         if ordered == list(self._warnings):
             return
@@ -107,7 +107,7 @@ class WarningsStrip(QFrame):
         text = count_text(ordered)
         self.count.setText(text)
         self.worst.setText(without_mnemonics(first.text))
-        self.worst.setToolTip(plain_tip(f"{first.text}\nA click goes to the GPU." if first.device else first.text))
+        self.worst.setToolTip(plain_tip(f"{first.text}\nClick to go to the GPU." if first.device else first.text))
         self.all.setVisible(len(ordered) > 1)
         self.setAccessibleName(f"{text}. {first.text}")
         if self.property("level") != first.level:
@@ -118,7 +118,7 @@ class WarningsStrip(QFrame):
         self._fill()
 
     def _fill(self) -> None:
-        """The list: rows are reused, so that the row in focus and the scrolled place stay."""
+        """Fill the list. Its items are reused, so that focus and scroll position stay."""
         while self.list.count() > len(self._warnings):
             self.list.takeItem(self.list.count() - 1)
         for row, warning in enumerate(self._warnings):
@@ -136,7 +136,7 @@ class WarningsStrip(QFrame):
 
     def _fold(self, shown: bool) -> None:
         self.all.setText("Show less" if shown else f"Show all {len(self._warnings)}")
-        self.all.setToolTip("Show the worst warning alone" if shown else "List every warning, the worst first")
+        self.all.setToolTip("Show only the worst warning" if shown else "List every warning, the worst first")
         self.list.setVisible(shown and len(self._warnings) > 1)
         self.list.setFixedHeight(max(1, min(self.list.count(), ROWS)) * self._row_height + 4)
 
@@ -148,7 +148,7 @@ class WarningsStrip(QFrame):
         self._go(str(item.data(KEY)))
 
     def go_to_worst(self) -> None:
-        """Go to the GPU of the worst warning."""
+        """Go to the GPU with the worst warning."""
         for warning in self._warnings[:1]:
             self._go(warning.device)
 
@@ -161,7 +161,7 @@ class WarningsStrip(QFrame):
 
 
 def count_text(warnings: Sequence[Warning]) -> str:
-    """How many there are of each level: "◆ 3 critical  ▲ 12 warnings"."""
+    """The number of warnings of each level: "◆ 3 critical  ▲ 12 warnings"."""
     critical = sum(warning.level == "critical" for warning in warnings)
     rest = len(warnings) - critical
     parts = []
@@ -182,14 +182,14 @@ SORT_TEXT = {
 GROUP_TEXT = {"none": "no groups", "machine": "by machine", "product": "by product", "exporter": "by exporter"}
 
 LONGEST_SEARCH = 300
-"""Logical pixels."""
+"""Maximum width in logical pixels."""
 
 
 class SearchField(QLineEdit):
-    """A field that hands the keys of the grid on: Down and Enter go there, Esc empties it first.
+    """A search field that passes on the keys of the grid: Down and Enter go there; Esc clears the text first.
 
     Signals:
-        left: the grid is wanted.
+        left: move the focus to the grid.
     """
 
     left = Signal()
@@ -204,18 +204,18 @@ class SearchField(QLineEdit):
 
 
 class FleetControls(QWidget):
-    """What is shown, and how.
+    """The controls for what is shown, and how.
 
     Signals:
-        changed: another arrangement is wanted.
-        density_changed: cells of another size are wanted.
-        sort_now: the order is to be made anew.
-        open_wanted: the current GPU is to be opened.
-        compare_wanted: the chosen GPUs are to be compared, or one with another day of its own.
-        save_wanted: what every machine has told is to be saved.
+        changed: a different arrangement was chosen.
+        density_changed: a different cell size was chosen.
+        sort_now: sort again now.
+        open_wanted: open the current GPU.
+        compare_wanted: compare the selected GPUs, or a single one with another of its days.
+        save_wanted: save what every machine reported.
 
     Attributes:
-        days: whether one can be compared with a day of its own.
+        days: whether a GPU can be compared with another of its days.
     """
 
     days = True
@@ -232,7 +232,7 @@ class FleetControls(QWidget):
         self.search = SearchField()
         self.search.setPlaceholderText("Search machine, product, UUID, run, pod…")
         self.search.setAccessibleName("Search the GPUs")
-        self.search.setToolTip("Typing anywhere in the overview searches; Esc empties the field")
+        self.search.setToolTip("Type anywhere in the overview to search; Esc clears the field")
         self.search.setClearButtonEnabled(True)
         self.search.setMaximumWidth(LONGEST_SEARCH)
         self.search.textChanged.connect(lambda _text: self.changed.emit())
@@ -244,12 +244,12 @@ class FleetControls(QWidget):
             box.currentIndexChanged.connect(lambda _row: self.changed.emit())
         self.density.currentIndexChanged.connect(lambda _row: self.density_changed.emit())
         self.only_warnings = QCheckBox("only warnings")
-        self.only_warnings.setToolTip("Leave out GPUs without a warning")
+        self.only_warnings.setToolTip("Hide GPUs without a warning")
         self.only_warnings.toggled.connect(lambda _on: self.changed.emit())
         self.found = PlainLabel(role="muted")
         self.old = QPushButton("Sort now")
         self.old.setProperty("role", "chip")
-        self.old.setToolTip("The order rests while you point or type here, so that no cell moves away")
+        self.old.setToolTip("The order is kept while you point or type here, so that no cell moves away")
         self.old.clicked.connect(lambda _checked=False: self.sort_now.emit())
         self.old.hide()
         self.reconnect = QPushButton("Reconnect")
@@ -260,7 +260,7 @@ class FleetControls(QWidget):
         self.compare = QPushButton("Compare")
         self.compare.clicked.connect(lambda _checked=False: self.compare_wanted.emit())
         self.save = QPushButton("Save recordings…")
-        self.save.setToolTip("Write what every machine has told so far into a folder, a recording each (Ctrl+Shift+S)")
+        self.save.setToolTip("Save what every machine reported so far to a folder, one recording each (Ctrl+Shift+S)")
         self.save.clicked.connect(lambda _checked=False: self.save_wanted.emit())
         self.save.hide()
         row = in_row((self.search, 1), parent=self, margins=(0, 0, 0, 0), spacing=8)
@@ -275,14 +275,14 @@ class FleetControls(QWidget):
 
     @property
     def comparable(self) -> tuple[int, ...]:
-        """How many chosen GPUs can be compared."""
+        """How many GPUs can be selected for a comparison."""
         if self.days:
             return (1, 2)
         return (2,)
 
     @property
     def arrangement(self) -> Arrangement:
-        """What the user asks to see."""
+        """The search, order, grouping and filter that are set."""
         return Arrangement(
             self.search.text().strip(),
             self.sort.currentData(),
@@ -292,39 +292,39 @@ class FleetControls(QWidget):
 
     @property
     def density_wanted(self) -> Density:
-        """How large the cells are to be."""
+        """The chosen cell size."""
         density: Density = self.density.currentData()
         return density
 
     def show_choice(self, count: int) -> None:
-        """Say what can be done with so many chosen GPUs; what cannot says why."""
+        """Enable what can be done with this many selected GPUs; tooltips say why something cannot."""
         self.open.setEnabled(count == 1)
-        self.open.setToolTip("Show the past of the chosen GPU in a tab (Enter)" if count == 1 else "Choose one GPU")
+        self.open.setToolTip("Show the selected GPU's history in a tab (Enter)" if count == 1 else "Select one GPU")
         self.compare.setEnabled(count in self.comparable)
         self.compare.setText("Compare with another day" if count == 1 and self.days else "Compare")
         if count == 2:
-            tip = "Lay the two chosen GPUs over one another on one axis"
+            tip = "Overlay the two selected GPUs on one axis"
         elif not self.days:
-            tip = "Choose two GPUs with Ctrl and a click"
+            tip = "Select two GPUs with Ctrl+click"
         elif count == 1:
-            tip = "Lay the chosen GPU's last hour over the same hour of another day"
+            tip = "Compare the selected GPU's last hour with the same hour of another day"
         else:
-            tip = "Choose one GPU for another day of its own, or two with Ctrl and a click"
+            tip = "Select one GPU to compare two of its days, or two GPUs with Ctrl+click"
         self.compare.setToolTip(plain_tip(tip))
 
     def show_found(self, shown: int, all_: int) -> None:
-        """Say how many GPUs are shown where some are left out."""
+        """Show how many GPUs are shown, if some are filtered out."""
         self.found.setText("" if shown == all_ else f"{shown} of {all_}")
         self.found.setVisible(shown != all_)
 
     def show_old(self, since: str) -> None:
-        """Say that the order is of ``since``, a clock time, and offer another; "" when it is not old."""
+        """Say that the order dates from ``since``, a clock time, and offer to sort again; "" if it is current."""
         self.old.setVisible(bool(since))
         if since:
             self.old.setText(f"Order of {since} · Sort now")
 
     def clear(self) -> None:
-        """Leave nothing out."""
+        """Clear the search and the filter."""
         with QSignalBlocker(self.search), QSignalBlocker(self.only_warnings):
             self.search.clear()
             self.only_warnings.setChecked(False)
@@ -340,28 +340,28 @@ def _choice(name: str, entries: list[tuple[str, str]]) -> ChoiceField:
     return box
 
 
-NONE_FOUND = "No GPU holds these words."
+NONE_FOUND = "No GPU matches the search."
 NO_WARNINGS = "No GPU has a warning."
 
-SERVERS = "Nothing of a Prometheus server is recorded here; open a GPU, and export its curves with File > Export."
+SERVERS = "Readings of a Prometheus server are not recorded here; open a GPU, and export its curves with File > Export."
 
-HINT = "Enter or a double click opens a GPU · Ctrl and a click chooses two to compare · typing searches"
+HINT = "Enter or a double click opens a GPU · Ctrl+click selects two to compare · type to search"
 
 AGE_S = 1.0
-"""How often the ages in words are brought up to date while no answer comes."""
+"""Seconds between updates of the ages shown, while no reply arrives."""
 
 
 class FleetDocument(Document):
-    """The overview: head, warnings, controls and the grid.
+    """The overview: header, warnings, controls and the grid.
 
-    Closing it ends the polling. Tabs of single GPUs, which ask for themselves, stay open.
+    Closing it stops the polling. Tabs of single GPUs send their own queries and stay open.
 
     Args:
-        fleet: which is polled, and closed with the document.
-        palette: colours in force.
-        open_gpu: shows the past of a GPU.
-        compare: lays two GPUs over one another, or one over another day of its own.
-        save: asks where, and saves what was recorded of every machine; ``None`` where nothing is recorded.
+        fleet: fleet to poll; closed with the document.
+        palette: current colours.
+        open_gpu: opens the history of a GPU.
+        compare: compares two GPUs, or a GPU with another of its days.
+        save: asks where, and saves the recordings of all machines; ``None`` if nothing is recorded.
         clock: any clock, in seconds.
     """
 
@@ -405,7 +405,7 @@ class FleetDocument(Document):
         self.label = PlainLabel(role="muted", wraps=True, selectable=True)
         self.label.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.show_all = QPushButton("Show all GPUs")
-        self.show_all.setToolTip("Empty the search and show GPUs without a warning too")
+        self.show_all.setToolTip("Clear the search and show GPUs without a warning too")
         self.reconnect = QPushButton("Reconnect")
         self.reconnect.setProperty("role", "primary")
         self.reconnect.hide()
@@ -450,7 +450,7 @@ class FleetDocument(Document):
         grid.menu_wanted.connect(self._show_menu)
 
     def refresh(self) -> None:
-        """Draw what is new; called by the window's timer while it is in front."""
+        """Draw what is new; called by the window's timer while the tab is in front."""
         version, now = self.fleet.version, self._clock()
         if version == self._version and now - self._drawn_s < AGE_S:
             return
@@ -463,7 +463,7 @@ class FleetDocument(Document):
         self._show_state()
 
     def _take(self) -> None:
-        """Take in a new answer."""
+        """Show a new reply."""
         gpus = self.fleet.gpus()
         self._gpus = {gpu.key: gpu for gpu in gpus}
         self._warnings = self.fleet.warnings()
@@ -476,7 +476,7 @@ class FleetDocument(Document):
         self._show_detail()
 
     def _place(self) -> None:
-        """Have the cells where they belong, unless that would take one away under the pointer."""
+        """Update the order of the cells, unless the pointer or the keyboard is in use in the grid."""
         wanted = self.controls.arrangement
         moved = self.order.update(list(self._gpus.values()), wanted, self._levels, self._clock(), busy=self.grid.busy)
         titles = self._group_titles()
@@ -499,7 +499,7 @@ class FleetDocument(Document):
             self.label.setText(NONE_FOUND if self.controls.search.text().strip() else NO_WARNINGS)
 
     def _show_state(self) -> None:
-        """Who answers, how old that is, and what is wrong."""
+        """Show the source, the age of its newest reading, and any problem."""
         self._show_links()
         problem, address = self.fleet.problem, self.fleet.address
         newest = max((gpu.seen_s for gpu in self._gpus.values()), default=None)
@@ -510,11 +510,11 @@ class FleetDocument(Document):
             self._show_layer(0)
             return
         self.header.show_source(f"{address} · newest reading {format_age(self.fleet.now_s() - newest)} old")
-        moment = f"What is shown is of {clock_text(newest)}"
+        moment = f"The readings shown are from {clock_text(newest)}"
         self.header.show_problem(*((problem, moment, self.fleet.trying) if problem else ()))
 
     def _show_links(self) -> None:
-        """Offer to link what is not."""
+        """Offer to reconnect machines that are not linked."""
         names = self.unlinked or ()
         if len(names) == 1:
             what = names[0]
@@ -559,14 +559,14 @@ class FleetDocument(Document):
         self._show_state()
 
     def sort_now(self) -> None:
-        """Take a new order at once, and show its beginning."""
+        """Sort now, and scroll to the top."""
         self.order.forget()
         self._place()
         self.grid.verticalScrollBar().setValue(0)
         self.grid.setFocus()
 
     def _type(self, text: str) -> None:
-        """A key that means nothing in the grid begins a search."""
+        """Start a search with a key that has no meaning in the grid."""
         self.controls.search.setFocus()
         self.controls.search.setText(self.controls.search.text() + text)
 
@@ -590,9 +590,9 @@ class FleetDocument(Document):
         return details(gpu, self._warnings, self.fleet.now_s())
 
     def go_to(self, key: str) -> None:
-        """Choose a GPU and bring it into sight, also where the search or a filter leaves it out."""
+        """Select a GPU and scroll to it, clearing a search or filter that hides it."""
         if key not in self._gpus:
-            self.said.emit("This GPU is not there any more.")
+            self.said.emit("This GPU is no longer there.")
             return
         if self.grid.layout_.place_of(key) is None:
             self.controls.clear()
@@ -600,13 +600,13 @@ class FleetDocument(Document):
         self.grid.setFocus()
 
     def open(self, key: str) -> None:
-        """Show the past of a GPU in a tab."""
+        """Open the history of a GPU in a tab."""
         gpu = self._gpus.get(key)
         if gpu is not None:
             self._open_gpu(gpu)
 
     def compare(self) -> None:
-        """Compare the chosen GPUs: two with one another, one with another day of its own."""
+        """Compare the selected GPUs: two with each other, or one with another of its days."""
         chosen = [self._gpus[key] for key in self.grid.chosen if key in self._gpus]
         if len(chosen) in self.controls.comparable:
             self._compare(chosen)
@@ -625,11 +625,11 @@ class FleetDocument(Document):
         menu.popup(place)
 
     def set_palette(self, palette: Palette) -> None:
-        """Draw in other colours."""
+        """Redraw in other colours."""
         self.grid.set_palette(palette)
 
     def copy_values(self) -> None:
-        """Copy the chosen GPUs, or all that are shown, as tab-separated text."""
+        """Copy the selected GPUs, or else all that are shown, as tab-separated text."""
         keys = self.grid.chosen or self.grid.layout_.keys
         gpus = [self._gpus[key] for key in keys if key in self._gpus]
         QGuiApplication.clipboard().setText(table_text(gpus))
@@ -641,7 +641,7 @@ class FleetDocument(Document):
         self.said.emit("Copied the overview as a picture.")
 
     def close_document(self) -> None:
-        """End the polling."""
+        """Stop the polling."""
         self.fleet.close()
 
 
@@ -662,7 +662,7 @@ COLUMNS = (
 
 
 def table_text(gpus: Sequence[FleetGpu]) -> str:
-    """A header and one line a GPU; what is not known is an empty field."""
+    """A header and one line per GPU; unknown values are empty fields."""
     lines: list[Sequence[str]] = [COLUMNS]
     for gpu in gpus:
         values = (

@@ -1,4 +1,4 @@
-"""The past of one GPU of a fleet in a tab: the usual plots, and a row that chooses which part of the past."""
+"""The history of one GPU of a fleet in a tab: the usual plots, and a row of controls that selects the time range."""
 
 from __future__ import annotations
 
@@ -30,36 +30,37 @@ if TYPE_CHECKING:
 
 
 FIRST = Range()
-"""What is looked at first: the last hour."""
+"""The range shown at first: the last hour."""
 
 NARROWEST, BUTTONS_PX = 200, 330
-"""Fewest points that are asked for, and pixels of the window that are beside the plots."""
+"""Minimum number of points to query, and the width of the window around the plots in pixels."""
 
 ROLL_S = 5.0
-"""Least seconds between two looks at a part that moves on with the time."""
+"""Minimum seconds between queries of a range that ends now."""
 
 
 def points_for(width: int) -> int:
-    """Points a curve that are worth asking for in a window so wide: one a pixel column of the plots."""
+    """Points per curve to query for a window of this width: one per pixel column of the plots."""
     return max(NARROWEST, width - BUTTONS_PX)
 
 
 class GpuDocument(Document):
-    """One GPU over any part of the past.
+    """One GPU over any time range of its history.
 
-    The tab asks for itself: it stays, and can be moved through the past, when the overview is closed. A part that is
-    zoomed into is asked for in more detail by the view as soon as it is drawn.
+    The tab sends its own queries, so it stays and can change its range after the overview is closed. When a part is
+    zoomed
+    into, drawing it makes the view query it in more detail.
 
     Args:
-        view: the look at the GPU's past; it is closed with the document.
-        gpu: which.
-        palette: colours in force.
-        settings: in force.
+        view: view of the GPU's history; closed with the document.
+        gpu: the GPU.
+        palette: current colours.
+        settings: current settings.
         wall_clock: seconds since the epoch.
         clock: any clock, in seconds.
 
     Signals:
-        ready: the plots are there.
+        ready: the plots exist.
     """
 
     ready = Signal()
@@ -99,28 +100,28 @@ class GpuDocument(Document):
 
     @property
     def plots_page(self) -> PlotsPage:
-        """The plots, on which keys act."""
+        """The plots; keys act on them."""
         return self.past
 
     @property
     def points(self) -> int:
-        """Points that are worth asking for: one a pixel column."""
+        """Points per curve to query: one per pixel column."""
         return points_for(self.width())
 
     def ask(self) -> None:
-        """Ask for the part that the row says."""
+        """Query the range that is set in the row of controls."""
         began, ended = self.bar.range.at(self._wall_clock())
         self._requested_s, self._span, self._awaited = self._clock(), ended - began, True
         self.view.show_range(began, ended, self.points)
         self._show_text()
 
     def refresh(self) -> None:
-        """Draw what is new; called by the window's timer while it is in front."""
+        """Draw what is new; called by the window's timer while the tab is in front."""
         if self._awaited and not self.view.loading:
             self._awaited = False
             self._end = self.past.shown_until(self._span)
             if self._end < self._span:
-                self.view.seek(self._end)  # what is told without a cursor is the newest reading, not what follows it
+                self.view.seek(self._end)  # so that the readout without a cursor shows the newest reading
             if not self._whole:
                 self.show_whole()
         if self._frame % SLOW_REFRESH == 0:
@@ -130,11 +131,11 @@ class GpuDocument(Document):
         self._frame += 1
 
     def show_whole(self) -> None:
-        """Show everything that was asked for, after zooming into a part of it."""
+        """Show the whole range, after zooming into a part of it."""
         self.past.view.show(0.0, self._end)
 
     def _roll(self) -> None:
-        """Ask again where the part moves on with the time, once a pixel's worth has passed; not while it is studied."""
+        """Query a range that ends now again once it has moved by a pixel; not while the user studies a part of it."""
         studied = self.past.view.selection is not None or not self._whole
         if self.bar.range.ended_wall_s is not None or self._awaited or self.view.loading or studied:
             return
@@ -143,7 +144,7 @@ class GpuDocument(Document):
 
     @property
     def _whole(self) -> bool:
-        """Whether everything that was asked for is shown."""
+        """Whether the whole range is shown."""
         return self.past.view.range() == (0.0, self._end)
 
     def _show_text(self) -> None:
@@ -164,7 +165,7 @@ class GpuDocument(Document):
         return "This is a server's past, not a recording; export its curves with File > Export."
 
     def _cursor_text(self) -> str:
-        """The cursor's moment by the clock, for the axis counts from the beginning."""
+        """The clock time at the cursor; the axis itself counts from the start of the range."""
         cursor = self.past.view.cursor_s
         if cursor is None:
             return ""
@@ -175,7 +176,7 @@ class GpuDocument(Document):
         self.past.set_palette(palette)
 
     def copy_values(self) -> None:
-        """Copy the selection of the plots."""
+        """Copy the plots' selection."""
         self.past.copy_values()
 
     def copy_picture(self) -> None:
@@ -183,24 +184,24 @@ class GpuDocument(Document):
         self.past.copy_picture()
 
     def close_document(self) -> None:
-        """End what asks the server."""
+        """Stop querying the server."""
         self.view.close()
 
 
 NEAR = 0.9
-"""Part of a range that must have been told of for it to be shown as far as that."""
+"""Fraction of a range that must have readings for the view to end at the newest one."""
 
 
 def past_plots(store: Store, device: str, name: str, warn_ratio: float, *, to_capacity: bool) -> list[PlotSpec]:
-    """The usual plots of a GPU, with its sensors', without curves of which nothing was told.
+    """The usual plots of a GPU and those of its sensors, without curves that have no readings.
 
-    Called under the store's lock. Memory stays also where nothing was told, so that the empty range can be seen.
+    The caller holds the store's lock. Memory is kept even without readings, to show that the range is empty.
 
     Args:
-        store: what was told.
-        device: the GPU's UUID.
-        name: what the GPU is called.
-        warn_ratio: memory level of a warning.
+        store: store of the readings.
+        device: UUID of the GPU.
+        name: display name of the GPU.
+        warn_ratio: memory level at which a warning is raised.
         to_capacity: whether the memory axis reaches to the capacity.
     """
     usual = plots_for(
@@ -216,7 +217,7 @@ def past_plots(store: Store, device: str, name: str, warn_ratio: float, *, to_ca
     for plot in (*usual, *_other_sensors(device, drawn)):
         curves = tuple(curve for curve in plot.curves if plot.id == "memory" or store.series(*curve.key) is not None)
         if curves:
-            # torch's name says nothing elsewhere
+            # The usual title has torch's name of the device, which means nothing on another machine.
             if plot.id == "memory":
                 title = f"MEMORY {name}"
             else:
@@ -226,7 +227,7 @@ def past_plots(store: Store, device: str, name: str, warn_ratio: float, *, to_ca
 
 
 def _other_sensors(device: str, drawn: Container[Key]) -> Iterator[PlotSpec]:
-    """A plot of each sensor that is not drawn already."""
+    """A plot for each sensor that has none yet."""
     for metric in SENSORS:
         key = ("gpu", metric.name, device)
         if key in drawn:
@@ -237,12 +238,12 @@ def _other_sensors(device: str, drawn: Container[Key]) -> Iterator[PlotSpec]:
 
 
 class PastPlots(PlotsPage):
-    """Plots of the past of one GPU.
+    """Plots of one GPU's history.
 
     Args:
-        view: the look at the past.
+        view: view of the history.
         palette: colours at the start.
-        name: what the GPU is called.
+        name: display name of the GPU.
     """
 
     def __init__(self, view: FleetView, palette: Palette, name: str) -> None:
@@ -255,11 +256,12 @@ class PastPlots(PlotsPage):
 
     @property
     def selected(self) -> str:
-        """The one GPU there is."""
+        """The only GPU there is."""
         return self.session.gpus[0].uuid
 
     def shown_until(self, seconds: float) -> float:
-        """Where a range so long is shown to: its newest reading where that is near its end, so that it can be read."""
+        """Right end of the view of a range of this length: the newest reading if it is near the end, else the range's
+        end."""
         store = self.session.store
         with store.lock:
             series = store.series("gpu", "used_bytes", self.selected)

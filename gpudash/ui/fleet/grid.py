@@ -1,4 +1,4 @@
-"""The overview on the screen: one widget that paints the cells in sight, however many there are."""
+"""The overview's grid: one widget that paints only the visible cells, however many there are."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ from gpudash.ui.widgets.plain_text import plain_tip
 from gpudash.ui.widgets.text_size import scaled
 
 PAD = 8
-"""Logical pixels between a cell's edge and its words."""
+"""Logical pixels between a cell's edge and its text."""
 
 ABOVE, BELOW = 5, 4
-"""Logical pixels above the first line of words in a cell, and below the last."""
+"""Logical pixels above a cell's first line of text, and below its last."""
 
 BAR = 8
-"""Height of the bar, logical pixels at the normal text size."""
+"""Height of the bar, in logical pixels at the normal text size."""
 
 STEPS = 100
-"""Shades of the heat map, a per cent each."""
+"""Number of shades in the heat map, one per percent."""
 
 FAINTEST = 0.12
-"""Share of the colour in the cell of an empty GPU, so that it does not look like no cell."""
+"""Share of the colour in an empty GPU's cell, so that the cell is still visible."""
 
 SMALL_PT, TINY_PT = 8.0, 7.0
 
 MOST_ELIDED = 4096
-"""Names of GPUs, shortened to a width, that are kept."""
+"""Maximum number of elided names that are cached."""
 
 LEFT = int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
 RIGHT = int(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
@@ -59,13 +59,13 @@ LOWER = int(Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignTop)
 
 
 class CellPainter:
-    """Paints cells of one density in one look.
+    """Paints cells of one density in one palette.
 
     Args:
         palette: colours.
-        density: large cells or small ones.
-        font: of the window.
-        larger: how many times as large as usual the words and the bar of large cells are.
+        density: cell size.
+        font: the window's font.
+        larger: scale of text and bar in large cells.
     """
 
     def __init__(self, palette: Palette, density: Density, font: QFont, larger: float = 1.0) -> None:
@@ -118,7 +118,9 @@ class CellPainter:
         inner, room, line = left + self._pad, width - 2 * self._pad, self._line
         head = QRect(inner, top + self._above, room, line)
         below = QRect(inner, top + height - line - self._below, room, line)
-        # beside the name, where that is whole all the same; else in place of how busy it is, which is no GPU's work
+        # The badge goes beside the name if the whole name still fits; else it replaces the utilisation, which for a
+        # simulated GPU is not a GPU's.
+        # simulated
         in_head = not cell.simulated or cell.marked or self._has_room_alongside(cell.name, room)
         badge = 0
         if cell.simulated and in_head:
@@ -144,7 +146,7 @@ class CellPainter:
         painter.drawText(below, LEFT, cell.figure)
 
     def _has_room_alongside(self, name: str, room: int) -> bool:
-        """Whether a whole name leaves room for the badge."""
+        """Whether the whole name leaves room for the badge."""
         return self._measure.horizontalAdvance(name) <= room - self._badge_width
 
     def _paint_bar(self, painter: QPainter, rect: Rect, cell: Cell) -> None:
@@ -194,7 +196,7 @@ class CellPainter:
     def _elide(self, text: str, width: int) -> str:
         known = self._elided.get((text, width))
         if known is None:
-            if len(self._elided) >= MOST_ELIDED:  # every width that a window is drawn to has words of its own
+            if len(self._elided) >= MOST_ELIDED:  # each width of a resized window has its own elided names
                 self._elided.clear()
             known = self._measure.elidedText(text, Qt.TextElideMode.ElideMiddle, width)
             self._elided[text, width] = known
@@ -202,14 +204,14 @@ class CellPainter:
 
 
 def sized(font: QFont, points: float) -> QFont:
-    """``font`` in another size, scaled as the user has chosen."""
+    """``font`` at another size, scaled by the user's text size."""
     result = QFont(font)
     result.setPointSizeF(scaled(points * 10) / 10)
     return result
 
 
 REST_S = 8.0
-"""Seconds after the last move of the pointer in the grid, or the last key, for which its order is left alone."""
+"""Seconds after the last pointer move or key in the grid during which its order is kept."""
 
 _ARROWS = {
     Qt.Key.Key_Left: (-1, 0),
@@ -222,22 +224,22 @@ CONTROL = Qt.KeyboardModifier.ControlModifier
 
 
 class FleetGrid(QAbstractScrollArea):
-    """Cells of GPUs. Arrows move, Enter or a double click opens, Ctrl and a click (or Space) chooses several.
+    """The grid of GPUs. Arrows move, Enter or a double click opens, Ctrl+click (or Space) selects several.
 
     Args:
-        palette: colours in force.
+        palette: current colours.
         clock: any clock, in seconds.
 
     Attributes:
-        cells: what is drawn of each GPU, by its key.
-        current: key of the cell that keys act on; "" for none.
-        chosen: keys that are chosen, in the order in which they were.
+        cells: what is drawn for each GPU, by key.
+        current: key of the current cell, on which keys act; "" for none.
+        chosen: keys of the selected cells, in the order of selection.
 
     Signals:
-        opened: key of the GPU that is to be opened.
-        choice_changed: another cell is current, or others are chosen.
-        typed: what was typed, for the search.
-        menu_wanted: key and place on the screen.
+        opened: key of the GPU to open.
+        choice_changed: the current cell or the selection changed.
+        typed: typed text, for the search.
+        menu_wanted: key, and global position of the context menu.
     """
 
     opened = Signal(str)
@@ -269,22 +271,22 @@ class FleetGrid(QAbstractScrollArea):
 
     @property
     def busy(self) -> bool:
-        """Whether the pointer or the keyboard is, or was a moment ago, at work here."""
+        """Whether the pointer or the keyboard is, or just was, in use here."""
         return self._clock() - self._touched_s < REST_S
 
     @property
     def density(self) -> Density:
-        """How large the cells are."""
+        """The cell size."""
         return self._density
 
     def set_density(self, density: Density) -> None:
-        """Draw large cells or small ones; the current one stays in sight."""
+        """Change the cell size; the current cell stays visible."""
         if density != self._density:
             self._density = density
             self._restyle()
 
     def set_palette(self, palette: Palette) -> None:
-        """Draw in other colours."""
+        """Redraw in other colours."""
         self._palette = palette
         self._restyle()
 
@@ -295,16 +297,17 @@ class FleetGrid(QAbstractScrollArea):
             self._bring_into_sight()
 
     def show_cells(self, cells: Mapping[str, Cell]) -> None:
-        """Draw other figures in the same places."""
+        """Update the figures; the cells stay in place."""
         self.cells = cells
         self.viewport().update()
 
     def show_sections(self, sections: Sequence[Section], titles: Mapping[str, str]) -> None:
-        """Draw other places; what is current and chosen stays so while it is there, and the view stays where it is.
+        """Rearrange the cells. The current cell and the selection stay while they are shown, and so does the scroll
+        position.
 
         Args:
-            sections: the GPUs in order.
-            titles: what stands above each group.
+            sections: GPUs in order.
+            titles: heading of each group.
         """
         self._sections, self._titles = sections, titles
         self._lay_out()
@@ -317,12 +320,12 @@ class FleetGrid(QAbstractScrollArea):
             self.choice_changed.emit()
 
     def show_titles(self, titles: Mapping[str, str]) -> None:
-        """Write something else above the groups."""
+        """Change the headings of the groups."""
         self._titles = titles
 
     def _lay_out(self) -> None:
         bar, room, width = self.verticalScrollBar(), self.viewport().height(), self.viewport().width() - 2
-        # as large as those of the whole fleet, so that a search makes no cell larger
+        # At most as large as with the whole fleet shown, so that a search enlarges no cell.
         most = FleetLayout((Section("", tuple(self.cells)),), width, self._density, room).larger
         self.layout_ = FleetLayout(self._sections, width, self._density, room, most)
         if self.layout_.larger != self._painter.larger:
@@ -373,7 +376,7 @@ class FleetGrid(QAbstractScrollArea):
             painter.drawText(QRect(*rect), LEFT, text)
 
     def make_current(self, key: str, *, alone: bool = True) -> None:
-        """Let the keys act on this GPU, and bring it into sight; ``alone`` also chooses it, and nothing else."""
+        """Make this GPU the current one and scroll to it; ``alone`` also selects it and nothing else."""
         if self.layout_.place_of(key) is None:
             return
         self.current = key
@@ -383,7 +386,7 @@ class FleetGrid(QAbstractScrollArea):
         self._announce()
 
     def toggle(self, key: str) -> None:
-        """Choose this GPU as well, or no more."""
+        """Add this GPU to the selection, or remove it."""
         if key in self.chosen:
             self.chosen = [other for other in self.chosen if other != key]
         else:
@@ -408,7 +411,7 @@ class FleetGrid(QAbstractScrollArea):
             bar.setValue(top + height - room)
 
     def key_at(self, place: QPoint) -> str:
-        """The GPU at a place of the viewport; "" beside cells."""
+        """The GPU at a position in the viewport; "" between cells."""
         found = self.layout_.at(place.x(), place.y() + self.verticalScrollBar().value())
         if found is None:
             return ""

@@ -1,5 +1,5 @@
-"""What stands above a fleet's pages: how large the fleet is, how full, who answers, what is wrong with the answers; and
-the row that chooses which part of the past is looked at.
+"""The top of a fleet's pages: size and fullness of the fleet, the source and its problems; and the row of controls that
+selects the time range.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
 
 class ProblemStrip(QFrame):
-    """Says in place what is wrong; hidden while nothing is."""
+    """Shows problems in place; hidden while there are none."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -34,7 +34,7 @@ class ProblemStrip(QFrame):
         self.hide()
 
     def report(self, sentences: Iterable[str]) -> None:
-        """Say these, each once; nothing when there are none."""
+        """Show these sentences, without repeats; hide if there are none."""
         text = " ".join(f"{sentence.rstrip('.')}." for sentence in dict.fromkeys(sentences) if sentence)
         if self.sentence.text() != text:
             self.sentence.setText(text)
@@ -43,7 +43,7 @@ class ProblemStrip(QFrame):
 
 
 class FleetHeader(QWidget):
-    """Two lines, and a strip below them while something is wrong."""
+    """Two lines, and below them the problem strip while there is a problem."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -58,18 +58,18 @@ class FleetHeader(QWidget):
         in_column(row, self.problem, parent=self, margins=(0, 0, 0, 0), spacing=6)
 
     def show_size(self, text: str) -> None:
-        """Say how large and how full the fleet is."""
+        """Show the size and fullness of the fleet."""
         if self.total.text() != text:
             self.total.setText(text)
             self.total.setToolTip(plain_tip(text))
 
     def show_source(self, text: str) -> None:
-        """Say who answers, and how old the newest answer is."""
+        """Show the source, and the age of its newest reading."""
         if self.source.text() != text:
             self.source.setText(text)
 
     def show_problem(self, *sentences: str) -> None:
-        """Say what is wrong, in place; nothing when nothing is."""
+        """Show these problems in place; without arguments, hide them."""
         self.problem.report(sentences)
 
 
@@ -77,14 +77,14 @@ MOMENT = "d MMM yyyy HH:mm"
 
 
 class RangeBar(QWidget):
-    """Chips for the last minutes to days, two fields for any other part, and a step back or forth.
+    """Chips for the last minutes to days, two fields for any other range, and buttons for the range before and after.
 
     Args:
-        chosen: at the start.
+        chosen: initial range.
         wall_clock: seconds since the epoch.
 
     Signals:
-        changed: another part is wanted.
+        changed: a different range was chosen.
     """
 
     changed = Signal()
@@ -100,7 +100,7 @@ class RangeBar(QWidget):
         self._presets = QButtonGroup(self)
         self._presets.setExclusive(False)
         for text, seconds in PRESETS:
-            chip = self._chip(text, f"Show the last {text}, and move on with the time")
+            chip = self._chip(text, f"Show the last {text}, moving on with time")
             chip.setCheckable(True)
             chip.clicked.connect(lambda _checked=False, seconds=seconds: self.choose(Range(seconds)))
             self._presets.addButton(chip)
@@ -110,8 +110,8 @@ class RangeBar(QWidget):
         to = PlainLabel("to", role="muted")
         for part in (self.begin, to, self.end):
             row.addWidget(part)
-        self.earlier = self._chip("◀ Earlier", "Show the part of the same length before this one")
-        self.later = self._chip("Later ▶", "Show the part of the same length after this one")
+        self.earlier = self._chip("◀ Earlier", "Show the range of the same length before this one")
+        self.later = self._chip("Later ▶", "Show the range of the same length after this one")
         self.earlier.clicked.connect(lambda _checked=False: self.choose(self._range.earlier(self._wall_clock())))
         self.later.clicked.connect(lambda _checked=False: self.choose(self._range.later(self._wall_clock())))
         row.addWidget(self.earlier)
@@ -137,24 +137,24 @@ class RangeBar(QWidget):
         field.setDisplayFormat(MOMENT)
         field.setCalendarPopup(True)
         field.setAccessibleName(name)
-        field.setToolTip(plain_tip(f"{name}, in your own time"))
+        field.setToolTip(plain_tip(f"{name}, in your local time"))
         field.setKeyboardTracking(False)
         field.editingFinished.connect(self._typed)
         return field
 
     @property
     def range(self) -> Range:
-        """What is looked at."""
+        """The selected range."""
         return self._range
 
     def choose(self, chosen: Range) -> None:
-        """Look at another part."""
+        """Select a range."""
         self._range = chosen
         self._show()
         self.changed.emit()
 
     def show_state(self, text: str) -> None:
-        """Say in the rest of the row that something is asked for, or what is pointed at."""
+        """Show in the rest of the row that a query is running, or what is pointed at."""
         if self.state.text() != text:
             self.state.setText(text)
 
@@ -165,7 +165,7 @@ class RangeBar(QWidget):
             self.choose(wanted)
 
     def _show(self) -> None:
-        """Bring chips and fields up to date with what is looked at."""
+        """Update the chips and fields to the selected range."""
         began, ended = self._range.at(self._wall_clock())
         for button, (_text, seconds) in zip(self._presets.buttons(), PRESETS, strict=True):
             button.setChecked(self._range.ended_wall_s is None and abs(self._range.seconds - seconds) < 1)
@@ -185,18 +185,18 @@ SHORTEST_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A part of the past.
+    """A time range.
 
     Attributes:
-        seconds: how long it is.
-        ended_wall_s: when it ends, in seconds since the epoch; ``None`` for now, with which it moves on.
+        seconds: its length.
+        ended_wall_s: its end, in seconds since the epoch; ``None`` for a range that always ends now.
     """
 
     seconds: float = PRESETS[1][1]
     ended_wall_s: float | None = None
 
     def at(self, now_s: float) -> tuple[float, float]:
-        """Begin and end in seconds since the epoch."""
+        """Begin and end, in seconds since the epoch."""
         if self.ended_wall_s is None:
             end = now_s
         else:
@@ -204,27 +204,27 @@ class Range:
         return end - self.seconds, end
 
     def earlier(self, now_s: float) -> Range:
-        """The part of the same length before this one."""
+        """The range of the same length before this one."""
         return replace(self, ended_wall_s=self.at(now_s)[0])
 
     def later(self, now_s: float) -> Range:
-        """The part of the same length after this one; the last one moves on with now."""
+        """The range of the same length after this one; the last such range always ends now."""
         end = self.at(now_s)[1] + self.seconds
         return replace(self, ended_wall_s=None if end >= now_s else end)
 
     def days_before(self, days: int, now_s: float) -> Range:
-        """The same hours so many days earlier."""
+        """The same hours this many days earlier."""
         return replace(self, ended_wall_s=self.at(now_s)[1] - days * DAY_S)
 
 
 def between(first_s: float, last_s: float) -> Range:
-    """The part between two moments, in either order."""
+    """The range between two times, in either order."""
     begin, end = min(first_s, last_s), max(first_s, last_s)
     return Range(max(end - begin, SHORTEST_S), end)
 
 
 def range_text(began_s: float, ended_s: float) -> str:
-    """A part of the past in local time: "21 Nov 13:10 to 14:10"; with seconds where it is short."""
+    """A range in local time: "21 Nov 13:10 to 14:10"; with seconds if it is short."""
     begin, end = (datetime.fromtimestamp(wall) for wall in (began_s, ended_s))  # noqa: DTZ006  # the user's own clock
     clock = "%H:%M"
     if ended_s - began_s < 600:

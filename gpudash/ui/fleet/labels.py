@@ -1,4 +1,4 @@
-"""What the overview of a fleet says of a GPU: its name, its figures, its marks and the tooltip. Pure."""
+"""What the overview of a fleet shows for a GPU: its name, figures, marks and tooltip. Pure."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
 Level = Literal["", "warning", "critical"]
 
 SHAPES = {"critical": "◆", "warning": "▲", "stale": "◌"}
-"""The mark of each state, which is told apart by its shape and by the word beside it, not by colour alone."""
+"""The mark of each state; shape and label tell states apart, not colour alone."""
 
 ABBREVIATED = {"critical": "crit", "warning": "warn", "stale": "stale"}
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What the overview draws of one GPU.
+    """What the overview draws for one GPU.
 
     Attributes:
-        key: the GPU's in its fleet.
+        key: key of the GPU in its fleet.
         name: machine and number.
-        fullness: what is not free over total memory, 0 to 1; ``None`` where either is not known.
-        percent: `fullness` in words.
-        figure: used of total memory, in words.
-        level: of its worst warning.
+        fullness: share of total memory that is not free, 0 to 1; ``None`` if either is unknown.
+        percent: `fullness` as text.
+        figure: used of total memory, as text.
+        level: level of its worst warning.
         stale: whether its newest reading is old.
-        simulated: whether nothing of it is there but its memory's bookkeeping.
-        status: what stands beside the figure: shape and word of its worst state, else how busy it is.
-        marked: whether that is a state.
+        simulated: whether the GPU is simulated: only the accounting of its memory exists.
+        status: text beside the figure: shape and name of its worst state, else its utilisation.
+        marked: whether `status` names a state.
         short: the state in a few letters, for small cells.
     """
 
@@ -57,12 +57,12 @@ class Cell:
 
 
 def gpu_name(gpu: FleetGpu) -> str:
-    """Machine and number: "node-07 · GPU 3"; the UUID's beginning where the exporter gives no number."""
+    """Machine and number: "node-07 · GPU 3"; the start of the UUID if the exporter gives no number."""
     return f"{gpu.host} · {short_name(gpu)}"
 
 
 def short_name(gpu: FleetGpu) -> str:
-    """The number alone: "GPU 3", of a MIG instance "GPU 3:7 1g.10gb"; "memory" of a machine without one."""
+    """The number alone: "GPU 3"; for a MIG instance "GPU 3:7 1g.10gb"; "memory" for a machine without a GPU."""
     if gpu.is_host:
         return "memory"
     if gpu.index is not None:
@@ -73,7 +73,7 @@ def short_name(gpu: FleetGpu) -> str:
 
 
 def cell_of(gpu: FleetGpu, level: Level, now_s: float) -> Cell:
-    """What is drawn of ``gpu`` while its worst warning is of ``level``; ``now_s`` is seconds since the epoch."""
+    """The cell of ``gpu``, whose worst warning has ``level``; ``now_s`` is in seconds since the epoch."""
     state = "stale"
     if level == "critical" or not gpu.stale:
         state = level
@@ -115,7 +115,7 @@ def _used_alone(gpu: FleetGpu) -> str:
 
 
 def format_age(seconds: float) -> str:
-    """How old an answer is, in one whole number, so that the words keep still: 95 s, 12 min, 3 h, 2 days."""
+    """The age of a reply as a single whole number, so that the text changes rarely: 95 s, 12 min, 3 h, 2 days."""
     for limit, unit, word in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
         if seconds < limit:
             return f"{max(0, int(seconds / unit))} {word}"
@@ -123,7 +123,7 @@ def format_age(seconds: float) -> str:
 
 
 def levels(warnings: Iterable[Warning]) -> dict[str, Level]:
-    """The worst level of each GPU that has a warning."""
+    """The worst warning level of each GPU that has a warning."""
     worst: dict[str, Level] = {}
     for warning in warnings:
         if worst.get(warning.device) != "critical":
@@ -132,7 +132,7 @@ def levels(warnings: Iterable[Warning]) -> dict[str, Level]:
 
 
 def details(gpu: FleetGpu, warnings: Iterable[Warning], now_s: float) -> str:
-    """Every figure of ``gpu``, a line each: the tooltip, and what a screen reader says of the cell in focus."""
+    """Every figure of ``gpu``, one per line: the tooltip, and what screen readers announce for the focused cell."""
     reserved = gpu.values.get("driver_reserved_bytes")
     lines = [
         gpu_name(gpu) + (f" ({SIMULATED})" if gpu.simulated else ""),
@@ -143,18 +143,18 @@ def details(gpu: FleetGpu, warnings: Iterable[Warning], now_s: float) -> str:
         f"Utilisation: {format_percent(gpu.utilisation)}",
         *(f"{metric.title.capitalize()}: {_sensor(gpu, metric) or NOT_REPORTED}" for metric in SENSORS),
         *_health(gpu),
-        *(f"Left out, for it cannot be: {why}" for why in gpu.impossible),
+        *(f"Ignored, because it is impossible: {why}" for why in gpu.impossible),
         f"Run: {gpu.run}" if gpu.run else "",
         f"Held by {', '.join(gpu.holders)}" if gpu.holders else "",
         gpu.uuid,
-        f"Told by {gpu.reported_by}, {format_age(now_s - gpu.seen_s)} ago" + (": stale" if gpu.stale else ""),
+        f"Reported by {gpu.reported_by}, {format_age(now_s - gpu.seen_s)} ago" + (": stale" if gpu.stale else ""),
     ]
     warned = [f"{SHAPES[warning.level]} {warning.text}" for warning in warnings if warning.device == gpu.key]
     return "\n".join(filter(None, [*lines, *warned]))
 
 
 def one_line(gpu: FleetGpu) -> str:
-    """The figures of ``gpu`` in one line, for the GPU that is chosen; what is not known is left out."""
+    """The figures of ``gpu`` in one line, for the current GPU; unknown values are left out."""
     parts = [
         gpu_name(gpu) + (f" ({SIMULATED})" if gpu.simulated else ""),
         gpu.product,
@@ -171,7 +171,7 @@ def one_line(gpu: FleetGpu) -> str:
 
 
 def _health(gpu: FleetGpu) -> Iterable[str]:
-    """A line for each thing that there is to say."""
+    """A line for each health problem."""
     health = gpu.values
     for mark in marks(None, health.get("clocks_event_reasons")):
         yield mark.capitalize()
@@ -194,7 +194,7 @@ def _sensor(gpu: FleetGpu, metric: Metric) -> str:
 
 
 def summary(gpus: Sequence[FleetGpu]) -> str:
-    """How large the fleet is, and how full: "64 machines · 512 GPUs · 23.1 of 40.0 TiB used (58 %)"."""
+    """The size and fullness of the fleet: "64 machines · 512 GPUs · 23.1 of 40.0 TiB used (58 %)"."""
     hosts = len({gpu.host for gpu in gpus})
     gpus = [gpu for gpu in gpus if not gpu.is_host]
     count = f"{len(gpus) or 'no'} {'GPU' if len(gpus) < 2 else 'GPUs'}"
@@ -209,12 +209,12 @@ def summary(gpus: Sequence[FleetGpu]) -> str:
     silent = len(gpus) - len(known)
     if not silent:
         return text
-    return f"{text} · {silent} {'does' if silent == 1 else 'do'} not tell"
+    return f"{text} · {silent} {'does' if silent == 1 else 'do'} not report"
 
 
 def clock_text(wall_s: float) -> str:
-    """A moment of today or another day, in local time: "14:05:09", "3 Nov 14:05"."""
-    moment = datetime.fromtimestamp(wall_s)  # noqa: DTZ006  # the user's own clock is meant
+    """A time in local time, with the date if it is not today: "14:05:09", "3 Nov 14:05"."""
+    moment = datetime.fromtimestamp(wall_s)  # noqa: DTZ006  # the user's local time is meant
     if moment.date() == datetime.now().date():  # noqa: DTZ005
         return f"{moment:%H:%M:%S}"
     return f"{moment.day} {moment:%b %H:%M}"

@@ -1,14 +1,15 @@
-"""Which GPUs the overview shows, in what order and groups, when that order may change, and where their cells stand.
+"""Which GPUs the overview shows, in what order and groups, when that order may change, and where their cells go.
 
-Figures change every second, places may not: a cell that moves away under the pointer is opened by mistake. So figures
-are drawn in place at every answer, while a new order is taken only
+Figures change every second; places must not: if a cell moves away under the pointer, the wrong GPU is opened. So every
+reply updates the figures in place, but the order changes only
 
-* at once, when the user asks for it: another search, sorting, grouping or filter, or "Sort now";
-* else at most every `RESORT_S`, only when a GPU has passed another by more than `ENOUGH`, and not while the pointer or
-  the keyboard is at work in the grid. Meanwhile new GPUs come last in their group, and the order is said to be old.
+* at once, when the user asks for it: a different search, order, grouping or filter, or "Sort now";
+* otherwise at most every `RESORT_S`, only when a GPU has overtaken another by more than `ENOUGH`, and not while the
+  pointer or the keyboard is in use in the grid. Until then new GPUs come last in their group, and the order is marked
+  as old.
 
-Cells stand in rows under the titles of their groups. Only sections are kept, not one rectangle a GPU, so that laying
-out hundreds of machines costs nothing and a rectangle is worked out where it is seen. Pure.
+Cells are laid out in rows below the headings of their groups. Only sections are stored, not a rectangle per GPU:
+laying out hundreds of machines is cheap, and rectangles are computed for visible cells only. Pure.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ SORTS: tuple[Sort, ...] = get_args(Sort)
 GROUPS: tuple[Group, ...] = get_args(Group)
 
 RESORT_S = 10.0
-"""Seconds that an order is kept at least, unless the user asks for another."""
+"""Minimum seconds between two sorts, unless the user asks for another order."""
 
 ENOUGH: Mapping[Sort, float] = {"fullness": 0.02, "host": 0.0, "utilisation": 0.1, "temperature": 2.0, "power": 10.0}
-"""By how much a GPU must have passed one that stands before it for a new order to be worth the unrest."""
+"""By how much a GPU must overtake one that is ahead of it before sorting again is worth the movement."""
 
 _SortKey = tuple[float, tuple[tuple[int, str], ...], tuple[tuple[int, str], ...], str]
 
@@ -50,10 +51,10 @@ class Arrangement:
     """What the user asked to see.
 
     Attributes:
-        query: words that machine, number, product, UUID, run, pod, namespace or container must hold.
+        query: words to find in machine, number, product, UUID, run, pod, namespace or container.
         sort: what comes first.
-        group: what stands together.
-        only_warnings: leave out GPUs without a warning.
+        group: what GPUs are grouped by.
+        only_warnings: hide GPUs without a warning.
     """
 
     query: str = ""
@@ -64,19 +65,19 @@ class Arrangement:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """GPUs that stand together, under a title ("" without grouping)."""
+    """GPUs under one heading; "" without grouping."""
 
     title: str
     keys: tuple[str, ...]
 
 
 def arrange(gpus: Sequence[FleetGpu], wanted: Arrangement, levels: Mapping[str, Level]) -> tuple[Section, ...]:
-    """The GPUs that are shown, in order; a group stands where the first of its GPUs would.
+    """The GPUs shown, in order; groups are ordered by their first GPU.
 
     Args:
-        gpus: all of the fleet.
+        gpus: all GPUs of the fleet.
         wanted: what the user asked to see.
-        levels: GPUs with a warning.
+        levels: warning level of GPUs that have a warning.
     """
     shown = [gpu for gpu in gpus if not wanted.only_warnings or gpu.key in levels]
     found = found_by(wanted.query, sorted(shown, key=_sorting(wanted.sort)))
@@ -87,7 +88,7 @@ def arrange(gpus: Sequence[FleetGpu], wanted: Arrangement, levels: Mapping[str, 
 
 
 def group_of(gpu: FleetGpu, group: Group) -> str:
-    """The title of the group that ``gpu`` stands in."""
+    """The heading of the group that ``gpu`` belongs to."""
     if group == "none":
         return ""
     named: dict[Group, str] = {"machine": gpu.host, "product": gpu.product, "exporter": gpu.exporter}
@@ -95,10 +96,12 @@ def group_of(gpu: FleetGpu, group: Group) -> str:
 
 
 def found_by(query: str, gpus: Sequence[FleetGpu]) -> list[FleetGpu]:
-    """The GPUs that hold every word of ``query``, in their order; where none does, those it may abbreviate, best first.
+    """GPUs that contain every word of ``query``, in order. If there are none: those it may abbreviate, best match
+    first.
 
-    Nobody who types "node-07" wants what merely holds these letters somewhere, as long as a node-07 is there; and
-    nobody abbreviates a UUID.
+    Whoever types "node-07" does not want GPUs that merely contain these letters as long as there is a node-07; and
+    nobody
+    abbreviates a UUID.
     """
     terms = query.casefold().split()
     if not terms:
@@ -110,7 +113,7 @@ def found_by(query: str, gpus: Sequence[FleetGpu]) -> list[FleetGpu]:
 
 
 def sort_value(gpu: FleetGpu, sort: Sort) -> float:
-    """What ``gpu`` is sorted by, the highest first; -inf where it is not known."""
+    """The value ``gpu`` is sorted by, highest first; -inf if unknown."""
     values = {
         "fullness": gpu.fullness,
         "host": 0.0,
@@ -125,7 +128,7 @@ def sort_value(gpu: FleetGpu, sort: Sort) -> float:
 
 
 def natural(text: str) -> tuple[tuple[int, str], ...]:
-    """A key that sorts node-2 before node-10."""
+    """A sort key that puts node-2 before node-10."""
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(text.casefold()))
 
 
@@ -137,7 +140,7 @@ def _sorting(sort: Sort) -> Callable[[FleetGpu], _SortKey]:
 
 
 def passed(keys: Sequence[str], gpus: Mapping[str, FleetGpu], sort: Sort) -> bool:
-    """Whether a GPU has passed one that stands before it by enough to be worth another order."""
+    """Whether a GPU has overtaken one that is ahead of it by enough to sort again."""
     lowest = math.inf
     for key in keys:
         value = sort_value(gpus[key], sort)
@@ -148,12 +151,12 @@ def passed(keys: Sequence[str], gpus: Mapping[str, FleetGpu], sort: Sort) -> boo
 
 
 class Order:
-    """Keeps the order that is shown from one answer to the next.
+    """Keeps the order that is shown from one reply to the next.
 
     Attributes:
-        sections: what is shown.
-        taken_s: when that order was taken.
-        old: whether another order is due that is held back.
+        sections: GPUs in the order shown.
+        taken_s: time at which they were sorted.
+        old: whether sorting is due but put off.
     """
 
     def __init__(self) -> None:
@@ -163,20 +166,20 @@ class Order:
         self._wanted: Arrangement | None = None
 
     def forget(self) -> None:
-        """Take a new order at the next `update`, whatever is going on."""
+        """Sort again at the next `update`, even while the grid is in use."""
         self._wanted = None
 
     def update(
         self, gpus: Sequence[FleetGpu], wanted: Arrangement, levels: Mapping[str, Level], now_s: float, *, busy: bool
     ) -> bool:
-        """Take in a new answer; whether cells have come, gone or moved.
+        """Process a reply; return whether cells appeared, disappeared or moved.
 
         Args:
-            gpus: all of the fleet.
+            gpus: all GPUs of the fleet.
             wanted: what the user asked to see.
-            levels: GPUs with a warning.
+            levels: warning level of GPUs that have a warning.
             now_s: any clock, in seconds.
-            busy: whether the pointer or the keyboard is at work in the grid.
+            busy: whether the pointer or the keyboard is in use in the grid.
         """
         fresh = arrange(gpus, wanted, levels)
         rearranged = wanted != self._wanted
@@ -206,7 +209,7 @@ class Order:
     def _kept(
         self, fresh: tuple[Section, ...], by_key: Mapping[str, FleetGpu], wanted: Arrangement
     ) -> tuple[Section, ...]:
-        """The shown order without the GPUs that are gone, those that came last in their groups."""
+        """The shown order without GPUs that are gone; new ones come last in their groups."""
         shown: set[str] = set()
         groups: dict[str, list[str]] = {}
         for section in self.sections:
@@ -229,26 +232,26 @@ DENSE_GAP = 2
 """Logical pixels between cells."""
 
 TITLE = 26
-"""Height of a group's title, logical pixels."""
+"""Height of a group's heading, in logical pixels."""
 
 CELL = (200, 62)
 DENSE = (44, 27)
-"""Least width, and height, of a cell in logical pixels at the normal text size; cells grow to fill the row."""
+"""Minimum width, and height, of a cell in logical pixels at the normal text size; cells grow to fill the row."""
 
 LARGER = (2.0, 1.8, 1.6, 1.4, 1.2, 1.0)
-"""How many times as large cells may be drawn where all of them fit all the same, the largest first."""
+"""Scales to try, largest first, until all cells fit."""
 
 LARGEST: Mapping[Density, float] = {"cells": 1.6, "heat map": LARGER[0]}
-"""The most of them: large cells have words, which are not to be louder than the head of the page."""
+"""Largest scale by density: large cells contain text, which must not outweigh the page's header."""
 
 COLUMN_GAP = 16
-"""Logical pixels between groups that stand side by side."""
+"""Logical pixels between groups side by side."""
 
 TITLED = 580
-"""Least width of a group that stands beside another, so that its title has room; logical pixels at the normal size."""
+"""Minimum width of groups side by side, so that headings fit; logical pixels at the normal text size."""
 
 WIDEST = 1.5
-"""How many times its least width a cell may become, so that three GPUs do not fill the screen."""
+"""Maximum width of a cell as a multiple of its minimum, so that three GPUs do not fill the screen."""
 
 Rect = tuple[int, int, int, int]
 """Left, top, width, height."""
@@ -256,7 +259,7 @@ Rect = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """A section on the screen: its first cell's number, the place of its title and of its first row."""
+    """A section in the layout: the index of its first cell, and the positions of its heading and first row."""
 
     section: Section
     first: int
@@ -266,20 +269,20 @@ class _Block:
 
 
 class FleetLayout:
-    """Cells in rows; small groups stand side by side.
+    """Cells in rows; small groups are placed side by side.
 
     Args:
-        sections: what is shown.
-        width: room, in logical pixels.
-        density: large cells or small ones.
-        room: height in which cells are drawn as large as all of them fit, in logical pixels.
-        most: how many times as large they may become; left out, as many as `LARGEST` says.
+        sections: GPUs in order.
+        width: available width, in logical pixels.
+        density: cell size.
+        room: available height, in logical pixels; cells are drawn as large as fits into it.
+        most: largest scale; ``None`` for that in `LARGEST`.
 
     Attributes:
-        larger: how many times as large as at the least they are.
-        columns: cells in a row of a group.
-        height: of everything, in logical pixels.
-        keys: of the GPUs, in the order of the cells.
+        larger: scale that was chosen.
+        columns: cells per row of a group.
+        height: total height, in logical pixels.
+        keys: keys of the GPUs, in the order of the cells.
     """
 
     def __init__(
@@ -308,7 +311,7 @@ class FleetLayout:
         self.columns = max(1, min((width + gap) // (least + gap), longest))
         self._across, self._room = self._side_by_side(width, longest, least + gap)
         if self._across == 1 and len(self._sections) > 1:
-            # the rows of a group as even as they can be: 4 and 4, not 6 and 2
+            # Fill the rows of a group evenly: 4 and 4, not 6 and 2.
             self.columns = -(-longest // -(-longest // self.columns))
         self._width = min((self._room + gap) / self.columns - gap, least * WIDEST)
         self._blocks: list[_Block] = []
@@ -324,7 +327,7 @@ class FleetLayout:
         self.height = max(0, below - gap)
 
     def _side_by_side(self, width: int, longest: int, pitch: int) -> tuple[int, int]:
-        """How many groups stand beside one another, and the width that each has."""
+        """The number of groups side by side, and the width of each."""
         if len(self._sections) < 2:
             return 1, width
         least = max(longest * pitch, scaled(TITLED)) + COLUMN_GAP
@@ -336,32 +339,32 @@ class FleetLayout:
 
     @property
     def row_height(self) -> int:
-        """From one row of cells to the next."""
+        """Distance from one row of cells to the next."""
         return self._cell_height + self._gap
 
     def place_of(self, key: str) -> int | None:
-        """The number of a GPU's cell."""
+        """The index of a GPU's cell."""
         return self._places.get(key)
 
     def rect(self, place: int) -> Rect:
-        """Where cell ``place`` stands."""
+        """The rectangle of the cell at index ``place``."""
         block = self._blocks[self._number_of(place)]
         row, column = divmod(place - block.first, self.columns)
         left, right = (block.left + self._edge(edge) for edge in (column, column + 1))
         return left, block.cells_top + row * self.row_height, right - self._gap - left, self._cell_height
 
     def title_rect(self, block: int) -> Rect:
-        """Where the title of a section stands."""
+        """The rectangle of a section's heading."""
         return self._blocks[block].left, self._blocks[block].top, self._room, self._title
 
     def titles(self, top: int, bottom: int) -> Iterator[tuple[Section, Rect]]:
-        """The sections whose title can be seen between two heights."""
+        """Sections whose heading is visible between two heights."""
         for number, block in enumerate(self._blocks):
             if block.section.title and block.top < bottom and block.cells_top > top:
                 yield block.section, self.title_rect(number)
 
     def seen(self, top: int, bottom: int) -> Iterator[int]:
-        """Numbers of the cells that can be seen between two heights."""
+        """Indices of the cells visible between two heights."""
         for block in self._blocks:
             rows = self._rows(block.section)
             begin = max(0, (top - block.cells_top) // self.row_height)
@@ -370,7 +373,7 @@ class FleetLayout:
             yield from range(block.first + begin * self.columns, block.first + last)
 
     def at(self, x: int, y: int) -> int | None:
-        """The number of the cell at a place; ``None`` between cells."""
+        """The index of the cell at a position; ``None`` between cells."""
         for place in self.seen(y, y + 1):
             left, top, width, height = self.rect(place)
             if left <= x < left + width and top <= y < top + height:
@@ -378,7 +381,7 @@ class FleetLayout:
         return None
 
     def moved(self, place: int, columns: int, rows: int) -> int:
-        """The cell that an arrow key leads to; up and down keep the column, also from group to group."""
+        """The cell that an arrow key leads to; up and down keep the column, also across groups."""
         if columns:
             return min(max(0, place + columns), len(self.keys) - 1)
         for _row in range(abs(rows)):
@@ -417,5 +420,5 @@ class FleetLayout:
         return bisect_right(self._blocks, place, key=lambda block: block.first) - 1
 
     def _edge(self, column: int) -> int:
-        """The left edge of a column, on whole pixels, so that cells are sharp."""
+        """The left edge of a column, in whole pixels, so that cells are sharp."""
         return round(column * (self._width + self._gap))

@@ -1,5 +1,4 @@
-"""What ssh asks in order to log in to a machine, as a dialog of the window. What is answered goes to ssh and nowhere
-else: it is neither kept nor written anywhere."""
+"""The dialog for what ssh asks when it logs in to a machine. The answer goes to ssh alone: it is never stored."""
 
 from __future__ import annotations
 
@@ -15,22 +14,22 @@ if TYPE_CHECKING:
     from gpudash.session.remote import SshQuestion
 
 WIDTH = 460
-"""Logical pixels; a question of ssh's for a host key is three lines of it."""
+"""Logical pixels; a host key question from ssh takes three lines at this width."""
 
 NOT_KEPT = "The answer goes to ssh alone and is not kept."
 
-NOT_ACCEPTED = "The answer before this one was not accepted."
+NOT_ACCEPTED = "The previous answer was not accepted."
 
 ACCEPT = {"secret": "Log In", "text": "Answer", "confirm": "Yes", "told": ""}
-"""What the button says that answers a question."""
+"""Label of the button that answers each kind of question."""
 
 
 class LoginDialog(QDialog):
-    """ssh's words as they are, and a field for the answer where one is wanted. Closing it refuses an answer.
+    """Shows ssh's prompt verbatim, with a field if it takes an answer. Closing the dialog declines to answer.
 
     Args:
-        machine: what the machine is called.
-        question: what ssh asks; it is answered or refused when the dialog closes.
+        machine: name of the machine.
+        question: what ssh asks; it is answered or declined when the dialog closes.
     """
 
     def __init__(self, machine: str, question: SshQuestion, parent: QWidget | None = None) -> None:

@@ -1,4 +1,4 @@
-"""A machine over ssh in a tab: the dashboard over what it tells, live, and back through what it has told."""
+"""A machine over ssh in a tab: the dashboard of its readings, live, and back through what was recorded."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from gpudash.ui.dashboard.dashboard import Dashboard
 
 JOIN_S = 2.0
-"""How long closing waits for what has been told to be read."""
+"""Seconds that closing waits for the reader of the recording to stop."""
 
-STATES = {"linked": "live over ssh", "linking": "linking…", "waiting": "link lost, tried again", "given up": "no link"}
+STATES = {"linked": "live over ssh", "linking": "linking…", "waiting": "link lost, retrying", "given up": "no link"}
 
 
 class MachineDocument(RecordingDocument):
-    """One machine. It stays linked while this is open, also when the overview is closed.
+    """One machine. It stays linked while this tab is open, even after the overview is closed.
 
     Args:
-        machine: which; it is held until the document closes.
-        palette: of the window.
-        settings: called when what it has told has been read, for what is in force then.
-        device: the device in front at first: a GPU's UUID, or "host".
+        machine: the machine; held until the document closes.
+        palette: the window's colours.
+        settings: returns the current settings; called once the recorded readings are loaded.
+        device: device selected at first: UUID of a GPU, or "host".
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class MachineDocument(RecordingDocument):
         self.setAccessibleName(f"Machine {machine.name}")
 
     def show_device(self, device: str) -> None:
-        """Bring a device to the front: a GPU's UUID, or "host"."""
+        """Select a device: UUID of a GPU, or "host"."""
         self._device = device
         if self.dashboard is not None:
             self.dashboard.select_device(device)
@@ -83,7 +83,7 @@ class MachineDocument(RecordingDocument):
         self._machine.link_again()
 
     def close_document(self) -> None:
-        """Let go of the machine."""
+        """Stop reading and release the machine."""
         super().close_document()
         self._reader.join(JOIN_S)
         self._machine.release()

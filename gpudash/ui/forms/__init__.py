@@ -1,1 +1,1 @@
-"""The panel at the left: what is to be run, on what, and whether it fits."""
+"""The panel at the left: what to run, on which device, and whether it fits."""

@@ -1,4 +1,4 @@
-"""Which process is looked at, in the place of the form: of one that ran already nothing can be chosen."""
+"""The process being watched, shown in place of the form: a process that was already running has nothing to choose."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel
 
 PID = "pid"
-"""In the spec of a run: of a process that ran already."""
+"""Key in the spec of a run for a process that was already running."""
 
-TITLE, SUMMARY = "ATTACHED TO", "A program that ran already. It runs on when you stop watching, as it was before."
+TITLE, SUMMARY = "ATTACHED TO", "A program that was already running. It keeps running unchanged when you stop."
 
-ENTERING = "Looking for a way into it…"
+ENTERING = "Looking for a way to see inside…"
 
 LONGEST_COMMAND = 600
-"""Characters of a command that are shown."""
+"""Maximum number of characters of a command that are shown."""
 
 LABEL_PX = 70
 
 
 class AttachedPage(QWidget):
-    """Shows the process of a run that was attached to, and how it is seen."""
+    """Shows the process of a run that was attached to, and how it is watched."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -48,12 +48,12 @@ class AttachedPage(QWidget):
 
     @property
     def text(self) -> str:
-        """What is shown, line by line."""
+        """The text shown, line by line."""
         lines = [f"{name} {value.full_text}" for name, value in self._values.items()]
         return "\n".join([*lines, self._seen.full_text])
 
     def show_run(self, run: RunView) -> None:
-        """Show what is known of the process of ``run``."""
+        """Show what is known about the process of ``run``."""
         given = run.spec.get("command")
         command = []
         if isinstance(given, Sequence) and not isinstance(given, str):

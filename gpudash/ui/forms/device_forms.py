@@ -1,4 +1,4 @@
-"""The choice of devices, the form of a comparison, which has a pair of them, and the form of every workload."""
+"""The choice of devices, the form of a comparison, which has two of them, and the form of every workload."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from gpudash.ui.widgets.labels import fitting_text
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
 WORDS_WIDTH = 116
-"""Logical pixels for a device's name and product in its choice."""
+"""Logical pixels for a device's name and product in a choice."""
 
 
 def _set_up(choice: QComboBox, title: str, characters: int) -> None:
-    """An empty choice of devices, at least ``characters`` wide."""
+    """Set up an empty choice of devices, at least ``characters`` wide."""
     choice.setAccessibleName(title)
     choice.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
     choice.setMinimumContentsLength(characters)
 
 
 def device_text(device: Device, choice: QComboBox) -> str:
-    """A device's name and product, as far as there is room."""
+    """A device's name and product, elided to fit ``choice``."""
     text = f"{device.name} · {product_text(device)}"
     return fitting_text(text, choice.fontMetrics(), WORDS_WIDTH)
 
 
 def product_text(device: Device) -> str:
-    """What a device is, shortly: "RTX 4090", "SIMULATED", "H100 80GB, SIMULATED"."""
+    """A device's product in short form: "RTX 4090", "SIMULATED", "H100 80GB, SIMULATED"."""
     if device.simulated:
         return ", ".join(filter(None, (known_product(device.product), SIMULATED)))
     return short_product(device.product)
 
 
 def offer(choice: QComboBox, text: str, device: Device, problem: str | None) -> None:
-    """Add ``device`` to ``choice``; with a ``problem``, which its tooltip tells, it cannot be chosen."""
+    """Add ``device`` to ``choice``; with a ``problem``, shown as its tooltip, it is disabled."""
     choice.addItem(text, device.name)
     row = choice.count() - 1
     text = problem or "\n".join(filter(None, (device.product, device.remark)))
@@ -57,16 +57,16 @@ def offer(choice: QComboBox, text: str, device: Device, problem: str | None) -> 
 
 
 CPU_RANKS = (2, 3, 4, 8)
-"""Numbers of ranks on the CPU that are offered."""
+"""Numbers of ranks on the CPU to offer."""
 
 OTHERS = "…"
-"""In the choice of a device: other devices are to be typed."""
+"""Entry in the choice of a device for typing other devices."""
 
 DEVICES_PROMPT = "Devices of the ranks, or of a split model's halves, such as cuda:0,cuda:2 or cpu,cpu,cpu:"
 
 
 class DeviceChoice(ChoiceField):
-    """Where a run takes place: on one device, or with a rank on each of several, which are named with commas.
+    """Where a run takes place: on one device, or with one rank on each of several, named with commas.
 
     Signals:
         picked: the user's choice.
@@ -81,7 +81,7 @@ class DeviceChoice(ChoiceField):
         self.activated.connect(self._activated)
 
     def offer(self, devices: Sequence[Device], *, ranks: bool) -> None:
-        """Have ``devices`` in the list, and several of them where ``ranks`` may run on each; what is chosen stays."""
+        """List ``devices``, and several of them if ``ranks`` can run on each; the current choice stays."""
         with QSignalBlocker(self):
             self.clear()
             for device in devices:
@@ -99,11 +99,11 @@ class DeviceChoice(ChoiceField):
         self.show_choice(self._shown)
 
     def show_choice(self, value: str) -> None:
-        """Show ``value`` as chosen, even if it is not in the list; this does not count as the user's choice."""
+        """Show ``value`` as chosen, even if it is not in the list; this is not the user's choice."""
         self._shown = value
         with QSignalBlocker(self):
             if self.findData(value) < 0 and value:
-                self._add(value)  # typed, or of a recording
+                self._add(value)  # it was typed, or is from a recording
             self.setCurrentIndex(self.findData(value))
 
     def _add(self, value: str) -> None:
@@ -138,7 +138,7 @@ class DeviceChoice(ChoiceField):
 
 
 class ComparisonForm(SpecForm):
-    """A comparison's fields, and among them those of the workload that is compared."""
+    """A comparison's fields, including those of the workload that is compared."""
 
     hidden = ("devices",)
     more_title = "More of the comparison"
@@ -158,15 +158,15 @@ class ComparisonForm(SpecForm):
 
     @property
     def _pair(self) -> QLineEdit:
-        """The two devices as text; hidden behind the choices that fill it."""
+        """The two devices as text; hidden, and filled by the two choices."""
         return cast(QLineEdit, self.control("devices"))
 
     @property
     def nested(self) -> SpecForm:
-        """The form of the chosen workload's fields."""
-        name = str(self._controls["workload"].currentData())  # type: ignore[union-attr]  # made a choice below
+        """The form of the selected workload's fields."""
+        name = str(self._controls["workload"].currentData())  # type: ignore[union-attr]  # `_make` creates a choice for it
         if name not in self._nested:
-            spec = workloads().get(name, Spec)  # one that is not installed has no fields here
+            spec = workloads().get(name, Spec)  # a workload that is not installed has no fields
             form = SpecForm(spec, without=(*COMMON, *RANK_FIELDS) if issubclass(spec, TrainingSpec) else COMMON)
             form.changed.connect(self._check_and_report)
             self._nested[name] = form
@@ -174,8 +174,8 @@ class ComparisonForm(SpecForm):
         return self._nested[name]
 
     def set_devices(self, devices: Sequence[Device], preferred: str) -> None:
-        """Offer ``devices``: the CPU first and ``preferred`` second, until the user chooses; no simulated ones. Behind
-        them are cards that are not here, which are predicted.
+        """Offer ``devices``, the CPU first and ``preferred`` second until the user chooses; simulated ones are
+        disabled. They are followed by cards that are not installed, which are predicted.
         """
         offered = [(device.name, device.problem or "") for device in devices]
         if offered == self._offered:
@@ -183,7 +183,7 @@ class ComparisonForm(SpecForm):
         self._offered = offered
         before = self.first.currentData(), self.second.currentData()
         if preferred == "cpu":
-            preferred = PREDICTED_CARD  # without a GPU there is nothing to measure beside the CPU
+            preferred = PREDICTED_CARD  # without a GPU, compare the CPU with a prediction
         for choice, kept, wanted in zip((self.first, self.second), before, ("cpu", preferred), strict=True):
             with QSignalBlocker(choice):
                 choice.clear()
@@ -208,7 +208,7 @@ class ComparisonForm(SpecForm):
         workload, fields = values.get("workload"), values.get("fields")
         choice = self.control("workload")
         if isinstance(choice, QComboBox) and isinstance(workload, str) and choice.findData(workload) < 0:
-            choice.addItem(workload, workload)  # a recording's may not be installed here; the check says so
+            choice.addItem(workload, workload)  # a recording's workload may not be installed; the check says so
         super().set_values({**values, **{name: text for name, text in kept.items() if text}})
         self._show_devices()
         self._show_nested()
@@ -279,11 +279,11 @@ class ComparisonForm(SpecForm):
 
 
 def _offer_cards(choice: QComboBox) -> None:
-    """Add cards that are not here; a comparison predicts them beside the CPU, which it measures."""
+    """Add cards that are not installed; a comparison predicts them, and measures the CPU."""
     choice.insertSeparator(choice.count())
     for card in filter(None, map(find, PREDICTED_CARDS)):
         choice.addItem(f"{card.name}, predicted", card.key)
-        tip = f"{card.name} is not here: the CPU is measured, and how long a step would take there is predicted."
+        tip = f"{card.name} is not installed: the CPU is measured, and the card's step time is predicted."
         choice.setItemData(choice.count() - 1, plain_tip(tip), Qt.ItemDataRole.ToolTipRole)
 
 
@@ -292,7 +292,7 @@ def _device_row(first: QComboBox, second: QComboBox) -> tuple[QLabel, QWidget]:
     label.setProperty("role", "muted")
     label.setBuddy(first)
     row = QWidget()
-    box = QVBoxLayout(row)  # one above the other: names of cards have no room in half a row
+    box = QVBoxLayout(row)  # below each other: card names do not fit in half a row
     box.setContentsMargins(0, 0, 0, 0)
     box.setSpacing(6)
     for choice in (first, second):

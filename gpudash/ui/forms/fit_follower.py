@@ -1,4 +1,4 @@
-"""Keeps the fit panel in step with the form: asks for predictions and shows the answers, without ever waiting."""
+"""Keeps the fit panel in step with the form: requests predictions and shows the results, without ever blocking."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ if TYPE_CHECKING:
     from gpudash.session.predicting.measured import MeasuredRun
 
 POLL_S = 2.0
-"""How often it is looked whether free memory has changed."""
+"""Seconds between checks whether free memory has changed."""
 
 CHANGED_RATIO = 0.05
-"""Change of free memory, as a part of capacity, that makes a prediction out of date."""
+"""Change of free memory, as a fraction of capacity, that makes a prediction out of date."""
 
 LEAST_CHANGE_BYTES = 64 * MIB
 
 
 class FitFollower:
-    """Called by the window at every refresh.
+    """Updates the predictions; the window calls it at every refresh.
 
     Args:
-        session: predicts.
-        panel: the form, and the fit panel in it.
-        clock: seconds that only go forward.
+        session: makes the predictions.
+        panel: the form, with the fit panel in it.
+        clock: monotonic seconds.
 
     Attributes:
-        cards: that are asked about beside the device of the form, as they are when empty.
-        on_cards: what is known of them and of every device.
+        cards: cards to predict besides the form's device, as if they were empty.
+        on_cards: what is known about them and about every device.
     """
 
     def __init__(self, session: Session, panel: WorkloadPanel, clock: Callable[[], float] = time.monotonic) -> None:
@@ -74,7 +74,7 @@ class FitFollower:
         self._ghost_wanted = True
         self._run_id = self._newest_run_id()
         self._of_run: _OfRun | None = None
-        # `remedy` is asked for with each frame: the view is kept as long as its drawing is the same object.
+        # `remedy` is queried at every frame: keep the view object while its drawing is the same.
         self._remedy: RemedyView | None = None
         self._deviations: tuple[object, tuple[Deviation, ...]] = (None, ())
         self._script: WatchRequest | None = None
@@ -90,14 +90,14 @@ class FitFollower:
 
     @property
     def device(self) -> str:
-        """torch's name of the device that was asked about."""
+        """torch's name of the device of the last request."""
         return self._requested_device
 
     @property
     def ghost(self) -> GhostView | None:
         """What the memory plot shows of the run before it starts: its ribbons, or why there are none.
 
-        ``None`` during a run, and behind one until something of the form is changed: what was measured stays.
+        ``None`` during a run, and after it until the form is changed: the plot keeps the measurements.
         """
         if self._ghost_wanted and not self._running:
             return self._ghost
@@ -105,7 +105,7 @@ class FitFollower:
 
     @property
     def remedy(self) -> RemedyView | None:
-        """The change that is looked at in the fit panel, as the plot shows it over the run's own ghost."""
+        """The change focused in the fit panel, as the plot shows it over the run's own ghost."""
         answer = self._shown
         way = self._panel.fit.regarded_alternative
         if answer is None or answer.estimate is None or way is None or self.ghost is None:
@@ -122,18 +122,18 @@ class FitFollower:
         return self._remedy
 
     def take_size(self, size: int) -> None:
-        """Put another batch into the form, as the peak was dragged there."""
+        """Set the batch in the form to the size that the peak was dragged to."""
         spec = self._panel.spec()
         if isinstance(spec, TrainingSpec) and not self._running:
             change = partial(self._panel.change_fields, batch_fields(spec, size))
             self._panel.replace_fields("Change of Batch", change, kind="batch")
 
     def form_changed(self) -> None:
-        """Ask anew with the next frame; the process leaves what it is predicting until then."""
+        """Request a new prediction with the next frame; the process drops the current one then."""
         if self._running:
             return
         self._ghost_wanted = True
-        # The ghost stays while the next one is made: at half strength, so that nothing jumps as one types.
+        # Keep the old ghost, faded, until the next one is ready, so that nothing jumps while the user types.
         self._fade()
         self._fade_cards()
         self._due = True
@@ -142,11 +142,11 @@ class FitFollower:
         self._panel.set_forecast("")
 
     def refresh(self) -> None:
-        """Ask what is due, and show what has been answered."""
+        """Send a request if one is due, and show new results."""
         if self._session.running != self._running:
             self._run_changed()
         run_id = self._newest_run_id()
-        if run_id != self._run_id:  # also of one that was over before anybody looked
+        if run_id != self._run_id:  # also if the run ended between two refreshes
             self._run_id = run_id
             self._ghost_wanted = False
         if not self._session.torch_ready and not self._running:
@@ -156,8 +156,8 @@ class FitFollower:
             self._ask()
             return
         self._show_script()
-        # A question that raised (`_ask`) has no answer of its own.
-        if self._requested:  # else the newest answer is to values that are in the form no more
+        # A request that raised (in `_ask`) has no result of its own.
+        if self._requested:  # else the newest answer is for earlier values of the form
             self._show(self._session.estimates.newest())
         if self._running:
             self._show_reached()
@@ -172,15 +172,15 @@ class FitFollower:
             return run.run_id
 
     def _run_changed(self) -> None:
-        """The prediction for the run stays, or is made still; afterwards the device may have more or less room."""
+        """Keep the run's prediction; when the run ends, predict again, since free memory may have changed."""
         self._running = self._session.running
         self._ghost_wanted = self._ghost_wanted and not self._running
         self._panel.fit.set_running(self._running)
-        # A form that was changed just before the start is still asked about, as that is what runs.
+        # A form changed just before the start is still predicted: it is what runs.
         self._due = self._due or not self._running
 
     def _show_reached(self) -> None:
-        """Hold the prediction against the run that it is of; a run of other values has nothing to do with it."""
+        """Compare the prediction with its run; runs with other values do not count."""
         store = self._session.store
         with store.lock:
             run = store.run
@@ -193,14 +193,14 @@ class FitFollower:
         if answer is None or answer.estimate is None or answer.ghost is None:
             return
         known = self._of_run
-        # of each run anew, since on the CPU its process may hold something else by then
+        # For each run again: on the CPU, the process may hold a different amount by then.
         if known is None or (known.run_id, known.ghost) != (run.run_id, answer.ghost):
             self._of_run = _OfRun(run.run_id, requested, Prediction(answer.estimate), answer.ghost)
             step = answer.times.get(answer.estimate.device)
             self._session.emit(prediction_note(answer.ghost, self._session.clock(), run.run_id, step))
 
     def _is_of_form(self, run: RunView) -> bool:
-        """Whether a run is of what is in the form."""
+        """Whether a run has the values of the form."""
         if self._script is not None:
             began = WatchRequest.from_spec(run.spec)
             script = self._script
@@ -212,8 +212,8 @@ class FitFollower:
         return (run.workload, run.device, run.spec) == (spec.name, self._requested_device, spec.model_dump(mode="json"))
 
     def running_ghost_of(self, run: RunView, span: tuple[float, float]) -> RunningGhost | None:
-        """The ghost of a run in its time, of the steps that end within ``span``; ``None`` where it has no steps, or
-        nothing was predicted of it. Called under the store's lock.
+        """The ghost of a run on its time axis, for the steps that end within ``span``; ``None`` if the run has no
+        steps or was not predicted. The caller holds the store's lock.
         """
         known, store = self._known_of(run), self._session.store
         if known is None:
@@ -224,15 +224,15 @@ class FitFollower:
         return in_time(ghost, run, store, span)
 
     def deviations_of(self, running: RunningGhost, run: RunView) -> tuple[Deviation, ...]:
-        """The steps of a run in view that left what was predicted of them. Called under the store's lock.
+        """The steps of a run in view that deviate from its prediction. The caller holds the store's lock.
 
-        On the CPU nobody tells what tensors hold, and a process keeps more than they do: nothing is marked.
+        On the CPU nothing is marked: nobody reports what tensors hold, and the process holds more than they do.
         """
         if run.device == "cpu":
             return ()
         span = run.began_s, run.stepped_s or run.began_s
         reserved = self._readings("reserved_bytes", run.device, span)
-        # Deviations are worked out when a step or a reading has come, and not with each frame.
+        # Recompute deviations for a new step or reading only, not at every frame.
         key = running.ghost, running.step, len(running.ended), len(reserved[0])
         if key != self._deviations[0]:
             allocated = self._readings("allocated_bytes", run.device, span, only_peaks=True)
@@ -240,9 +240,9 @@ class FitFollower:
         return self._deviations[1]
 
     def _readings(self, metric: str, device: str, span: tuple[float, float], *, only_peaks: bool = False) -> Readings:
-        """The peak since the previous reading where it is known, else the reading; up to the first after the span."""
+        """The peaks since the previous reading if known, else the readings; up to the first after the span."""
         store = self._session.store
-        # Of the peaks only: a reading between two steps says nothing about the most that a step held.
+        # `only_peaks`: a reading between two steps says nothing about the peak of a step.
         for name in (f"peak_{metric}", metric)[: 1 if only_peaks else 2]:
             series = store.series("allocator", name, device)
             if series is not None and series.extent() is not None:
@@ -256,8 +256,8 @@ class FitFollower:
         return known
 
     def _ghost_of(self, known: _OfRun, run: RunView) -> Ghost | None:
-        """What was predicted of a run, as its readings have it: on the CPU upon what its process held before; ``None``
-        where that was not read. Called under the store's lock."""
+        """The prediction for a run, placed on its readings: on the CPU on top of what its process held before;
+        ``None`` if that was not read. The caller holds the store's lock."""
         if run.device != "cpu":
             return known.ghost
         if known.upon_process is not None:
@@ -273,8 +273,8 @@ class FitFollower:
         return known.upon_process
 
     def prediction_line(self, run: RunView) -> LineSpec | None:
-        """The level that was predicted of a run, and what it has reached; ``None`` where nothing was, and on the CPU,
-        of whose memory a run's tensors are a part. Called under the store's lock.
+        """The predicted peak of a run, with what it reached; ``None`` without a prediction, and on the CPU, where the
+        memory includes more than a run's tensors. The caller holds the store's lock.
         """
         known = self._known_of(run)
         if known is None or run.device == "cpu":
@@ -337,7 +337,7 @@ class FitFollower:
             self._panel.fit.show_reason(estimate.reason, "")
 
     def _show_servers(self, servers: Mapping[str, ServerOnCard]) -> None:
-        """Show what a server of the model comes to, here and on every card."""
+        """Show what a server of the model needs, here and on every card."""
         self.on_cards = CardsAnswer(servers, requested=True)
         own = servers.get(self._requested_device)
         if own is None:
@@ -359,7 +359,7 @@ class FitFollower:
         self._panel.script.remember()
 
     def _show_script(self) -> None:
-        """Show what is known of the user's script: what was predicted of it, else what it took when it ran before."""
+        """Show what is known about the user's script: its prediction, else what it took when it last ran."""
         if not self._panel.watching:
             return
         request, shown = self._script, self._panel.prediction
@@ -387,7 +387,7 @@ class FitFollower:
             self._show(answer)
 
     def _show_measured(self, request: WatchRequest) -> None:
-        """Show what the script took when it ran before, as soon as that is found."""
+        """Show what the script took when it last ran, once that is found."""
         found = self._session.measured.of(request)
         if found is None or found is self._measured:
             return
@@ -397,7 +397,7 @@ class FitFollower:
         self.on_cards = CardsAnswer({card.key: card for card in on_cards}, requested=True)
 
     def _target_of(self, request: WatchRequest, found: MeasuredRun) -> Target | None:
-        """Where the script would run now; ``None`` where that is not known."""
+        """The device the script would run on now; ``None`` if unknown."""
         if request.simulate:
             return self._session.estimates.empty_target(request.simulate[0])
         try:
@@ -406,7 +406,7 @@ class FitFollower:
             return None
 
     def _show_cards(self, answer: Answer) -> None:
-        """Take what is known of the cards; what there was of an earlier question stays until it is answered anew."""
+        """Take over what is known about the cards; results of an earlier request stay until there are new ones."""
         known = dict(answer.cards)
         times = dict(answer.times)
         reason = ""
@@ -423,40 +423,40 @@ class FitFollower:
         self.on_cards = CardsAnswer(known, self.on_cards.before, True, not answer.final, reason, times)
 
     def _fade_cards(self) -> None:
-        """What is known of the cards is of an earlier question from now on."""
+        """Mark what is known about the cards as results of an earlier request."""
         spec = self._panel.spec()
         before = {**self.on_cards.before, **self.on_cards.known}
         requested = spec is not None or bool(self._panel.correction)
-        # Where nothing can be asked (a script), nothing stays either.
+        # If nothing can be predicted (a script), nothing is kept either.
         if not requested:
             before = {}
             self._workload_on_cards = ""
-        # What another workload needs, or a script did, is no earlier answer to the same question.
+        # Results for another workload, or for a script, do not carry over.
         if spec is not None and spec.name != self._workload_on_cards:
             before = {}
             self._workload_on_cards = spec.name
         self.on_cards = CardsAnswer({}, before, requested, awaited=spec is not None)
 
     def _fade(self) -> None:
-        """Let the ghost of an earlier question stay, as one of that; it goes where nothing can be asked."""
+        """Keep the ghost of an earlier request, faded; drop it if nothing can be predicted."""
         wrong = self._panel.correction
         if self._panel.spec() is None and not wrong:
             self._ghost = None
         elif self._ghost is not None and self._ghost.ghost is None:
-            # Why there was no answer to other values is no answer to these.
+            # The reason why other values had no prediction does not apply to these.
             self._ghost = GhostView(None, wrong or PREDICTING, faded=True)
         elif self._ghost is not None:
             self._ghost = replace(self._ghost, faded=True, detail=wrong or self._asking(self._ghost.sized))
 
     def _asking(self, answered: SizedPeak | None) -> str:
-        """The size being predicted, where it differs from the one drawn."""
+        """The size being predicted, if it differs from the one drawn."""
         spec = self._panel.spec()
         if answered is None or not isinstance(spec, TrainingSpec) or spec.rank_batch == answered.size:
             return PREDICTING
         return f"asking for {answered.name} {spec.rank_batch}"
 
     def _check_free(self) -> None:
-        """Predict anew when much more or less is free than when it was asked."""
+        """Predict again if free memory has changed noticeably since the request."""
         if self._clock() < self._show_for or self._requested_free is None:
             return
         self._show_for = self._clock() + POLL_S
@@ -466,7 +466,7 @@ class FitFollower:
             return
         if target.free_bytes is None:
             return
-        # A share of the card, but no less than what desktops take and give back all the time.
+        # A fraction of the card, but at least the amount by which desktops fluctuate all the time.
         bound = max(LEAST_CHANGE_BYTES, CHANGED_RATIO * (target.capacity_bytes or 0))
         if abs(target.free_bytes - self._requested_free) > bound:
             self._due = True
@@ -484,8 +484,8 @@ class FitFollower:
 
 @dataclass(slots=True)
 class _OfRun:
-    """What was predicted of a run: its number, its workload, device and spec, and the drawing of it; on the CPU also
-    that upon what the process held before, once that is known."""
+    """The prediction for a run: its number; its workload, device and spec; and its drawing, on the CPU also placed on
+    what the process held before, once that is known."""
 
     run_id: int | None
     requested: tuple[str, str, Mapping[str, object]]
@@ -495,18 +495,18 @@ class _OfRun:
 
 
 BEFORE_S = 5.0
-"""Within which the process is read before its run begins, in seconds."""
+"""Maximum age in seconds of the reading of the process before its run."""
 
 BEHIND_S = 1.0
-"""Within which the allocator is read again behind the newest step, in seconds."""
+"""Maximum seconds after the newest step until the allocator is read again."""
 
 
 UNAVAILABLE = "unavailable"
-"""Kind of the problem that nothing can be predicted here at all: then the plot goes on showing what is measured."""
+"""Kind of the problem that nothing can be predicted here at all; the plot then keeps showing measurements."""
 
 
 def _ghost_view(answer: Answer, spec: Spec | None) -> GhostView | None:
-    """What the memory plot shows of an answer; ``None`` where it has nothing to show."""
+    """What the memory plot shows for an answer; ``None`` if it has nothing to show."""
     estimate, problem = answer.estimate, answer.problem
     if problem is not None and answer.ghost is None:
         if problem.kind == UNAVAILABLE:
@@ -519,7 +519,7 @@ def _ghost_view(answer: Answer, spec: Spec | None) -> GhostView | None:
     if limit is not None:
         name = "capacity" if limit == answer.ghost.capacity else "limit"
         limit_text = f"{name} {format_bytes(round(limit))}"
-    # Where it fits for sure, nothing is missing; it may fit only since the allocator gives memory back on the way.
+    # If it fits for sure, nothing is missing; but it may fit only because the allocator releases cached memory.
     peak_remark, margin = prediction.release and AFTER_RELEASE, 0.0
     if prediction.verdict in ("short", "uncertain"):
         peak_remark = prediction.need
@@ -543,7 +543,7 @@ def _ghost_view(answer: Answer, spec: Spec | None) -> GhostView | None:
 
 
 def _server_view(server: ServerOnCard) -> GhostView:
-    """What the memory plot shows of a server before it is started."""
+    """What the memory plot shows for a server before it is started."""
     if server.standing == "refused":
         return GhostView(None, server.reason, "choose a card above")
     limit = f"limit {format_bytes(server.limit_bytes)}"
@@ -560,7 +560,7 @@ def _server_view(server: ServerOnCard) -> GhostView:
 
 
 def _step_text(answer: Answer) -> str:
-    """How long a step is predicted to take on the device in question; "" where that is not known."""
+    """The predicted time of a step on the device in question; "" if unknown."""
     time = None
     if answer.estimate is not None:
         time = answer.times.get(answer.estimate.device)
@@ -570,7 +570,7 @@ def _step_text(answer: Answer) -> str:
 
 
 def _title_of_ranks(estimate: Estimate) -> str:
-    """Of a run with ranks: which one is drawn; "" of any other."""
+    """For a distributed run, which rank is drawn; else ""."""
     if estimate.deciding_rank is None:
         return ""
     rank = estimate.ranks[estimate.deciding_rank]
@@ -581,7 +581,7 @@ VERDICTS: Mapping[bool | None, GhostVerdict] = {True: "fits", None: "uncertain",
 
 
 def _measured_view(found: MeasuredRun, target: Target | None) -> GhostView:
-    """What a script took before, against what there is room for now beside its context."""
+    """What a script took when it last ran, against the room there is now beside its context."""
     ghost = found.ghost
     limit = None
     verdict: GhostVerdict = "unknown"
@@ -607,17 +607,17 @@ def _measured_view(found: MeasuredRun, target: Target | None) -> GhostView:
 
 
 GROWING = (ACTIVATIONS, INPUTS, TEMPORARY)
-"""What grows with a batch."""
+"""Categories that grow with the batch."""
 
 
 def _sized(ghost: Ghost, spec: Spec | None) -> SizedPeak | None:
-    """What a drag of the peak changes; ``None`` where a run has no batch, or nothing of it grows."""
+    """What dragging the peak changes; ``None`` if a run has no batch, or nothing grows with it."""
     name = None
     if spec is not None:
         name = size_field(spec)
     if name is None or not isinstance(spec, TrainingSpec):
         return None
-    # What a batch adds, by what grows with it at the peak: the rest is there with any batch.
+    # Only these grow with the batch; the rest is there with any batch.
     growing = sum(ghost.parts.get(part, 0.0) for part in GROWING)
     if not growing:
         return None

@@ -1,6 +1,6 @@
-"""Whether what the form asks for fits, and what would: below the form of the workload.
+"""The panel below the form: whether the run fits, and what would.
 
-Each change that needs less memory has its price and a button that makes it.
+Each change that saves memory is shown with its cost and a button that applies it.
 """
 
 from __future__ import annotations
@@ -53,44 +53,44 @@ VERDICT_ROLES = {
     "unknown": ("muted", ""),
     "none": ("muted", "– "),
 }
-"""Role and sign of each verdict, "none" where there is no prediction: never colour alone."""
+"""Role and sign of each verdict, "none" without a prediction: never colour alone."""
 
 DETAILS_HEIGHT, ROOMY_DETAILS_HEIGHT = 200, 380
-"""Most logical pixels of the details, the second and two thirds of what is spare where there is room; more is scrolled
-to."""
+"""Maximum height of the details in logical pixels; if there is room, the second value plus two thirds of the spare
+height. The rest is scrolled."""
 
 LEAST_DETAILS_HEIGHT = 48
 
 LEGEND_COLUMNS = 2
 
 SPACING = 4
-"""Logical pixels between two rows of the panel."""
+"""Logical pixels between rows of the panel."""
 
 HEADLINE_SIZES = (4 / 3, 11 / 9, 1.0)
-"""Of a verdict in font sizes, the first that has room."""
+"""Font sizes of the verdict relative to the font, largest first; the first that fits is used."""
 
 PREDICTING = "predicting…"
 
 BAR_HEIGHT = 16
-"""Logical pixels of the bar."""
+"""Height of the bar in logical pixels."""
 
 GAP = 1.0
-"""Logical pixels between two parts, so that neighbours differ by more than colour."""
+"""Logical pixels between parts, so that neighbours differ by more than colour."""
 
 SMALLEST = 2.0
-"""Logical pixels that a part needs to be drawn with its gap."""
+"""Minimum width of a part drawn with a gap, in logical pixels."""
 
 
 class _Details(QScrollArea):
-    """As high as what is in it, at most `limit`. It shrinks only when told to: what is in it comes bit by bit, and goes
-    for as long as a prediction is made anew.
+    """A scroll area as high as its content, up to `limit`. It shrinks only on request: content arrives bit by bit, and
+    is removed while a prediction is recomputed.
     """
 
     limit = DETAILS_HEIGHT
     _wanted = 0
 
     def settle(self, *, shrinks: bool) -> None:
-        """Take the height of the content."""
+        """Adopt the height of the content; ``shrinks`` also allows a smaller one."""
         content = self.widget()
         inside = None
         if content is not None:
@@ -101,14 +101,14 @@ class _Details(QScrollArea):
             height = inside.heightForWidth(width)
         else:
             height = inside.sizeHint().height()
-        # Only grows while answers come in; at the end it settles (`shrinks`).
+        # Only grow while results arrive; the last one settles the height (`shrinks`).
         if height > self._wanted or (shrinks and height < self._wanted):
             self._wanted = height
             self.updateGeometry()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        # Its own height changes with what is in it: that alone must not settle it again.
+        # Its height changes with its content: only a new width requires new line breaks.
         if event.oldSize().width() != event.size().width():
             self.settle(shrinks=False)
 
@@ -120,11 +120,11 @@ class _Details(QScrollArea):
 
 
 class FitPanel(QWidget):
-    """The verdict, the bar, two lines of figures, and on request the parts and the alternatives.
+    """The verdict, the bar, two lines of figures and, in the details, parts and alternatives.
 
     Signals:
         applied: the user wants this `Alternative`.
-        regarded: the pointer or the focus is on another row than before, or on none.
+        regarded: the pointer or the focus moved to another row, or to none.
     """
 
     applied = Signal(object)
@@ -135,7 +135,7 @@ class FitPanel(QWidget):
         self._regarded: AlternativeText | None = None
         self._palette = DARK
         self._prediction: Prediction | None = None
-        self._rows: list[AlternativeRow] = []  # a layout asked for its items leaves wrappers of freed ones behind
+        self._rows: list[AlternativeRow] = []  # asking the layout for its items would leave wrappers of deleted ones
         self._chosen_open: bool | None = None
         self._running = False
         self._reached: int | None = None
@@ -150,7 +150,7 @@ class FitPanel(QWidget):
         self._lines.setAlignment(Qt.AlignmentFlag.AlignTop)
         self._ranks = PlainLabel(role="legend", wraps=True)
         self._ranks.setAccessibleName("The other ranks")
-        self._ranks.hide()  # until some are told of, else what is below would move up with the first prediction
+        self._ranks.hide()  # until there are ranks, or the parts below would move up with the first prediction
         self._toggle = QToolButton()
         self._toggle.setCheckable(True)
         self._toggle.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
@@ -201,30 +201,30 @@ class FitPanel(QWidget):
 
     @property
     def estimate(self) -> Estimate | None:
-        """The prediction that is shown; ``None`` while there is none for the values in the form."""
+        """The prediction that is shown; ``None`` while there is none for the form's values."""
         if self._prediction is None:
             return None
         return self._prediction.estimate
 
     @property
     def headline(self) -> str:
-        """The words of the first line."""
+        """The text of the first line."""
         return self._headline.text()
 
     @property
     def figures(self) -> str:
-        """The words below the bar."""
+        """The text below the bar."""
         return self._lines.text()
 
     @property
     def notes(self) -> str:
-        """The words in the details beside parts and alternatives: of a model, what is taken for granted, not tried."""
+        """The text in the details besides parts and alternatives: the model, the assumptions, what was not tried."""
         notes = (self._model, self._time, self._granted)
         return "\n".join(note.text() for note in notes if note.text())
 
     @property
     def rank_lines(self) -> str:
-        """The words about the other ranks and what is assumed for connecting them; "" for a run on one device."""
+        """The text about the other ranks and the assumed interconnect; "" for a run on one device."""
         return self._ranks.text()
 
     @property
@@ -234,16 +234,16 @@ class FitPanel(QWidget):
 
     @property
     def regarded_alternative(self) -> AlternativeText | None:
-        """The change that is looked at: under the pointer, else with the focus."""
+        """The alternative under the pointer, else the one with the focus."""
         return self._regarded
 
     def _regard(self) -> None:
-        """Find the row that is looked at now."""
+        """Update which row is under the pointer or has the focus."""
         if self._details.isHidden():
             seen = []
         else:
             seen = self._rows
-        # The pointer counts more than the focus: it is moved on purpose.
+        # The pointer takes precedence over the focus: it is moved on purpose.
         row = next((row for row in seen if row.under_pointer), None) or next((row for row in seen if row.focused), None)
         way = None
         if row is not None:
@@ -253,20 +253,20 @@ class FitPanel(QWidget):
             self.regarded.emit()
 
     def set_palette(self, palette: Palette) -> None:
-        """Draw in other colours."""
+        """Redraw in other colours."""
         self._palette = palette
         self._show()
 
     def set_room(self, spare: int) -> None:
-        """Open the details where there is room for them, unless the user has decided.
+        """Open the details if there is room for them, unless the user has decided.
 
         Args:
-            spare: logical pixels beyond those with which details of `ROOMY_DETAILS_HEIGHT` are seen beside the form;
-                negative where there is no such room.
+            spare: height beyond what the form and details of `ROOMY_DETAILS_HEIGHT` need, in logical pixels; negative
+                if they do not fit.
         """
         roomy = spare >= 0
         if roomy:
-            # Room beyond what the form needs is shared: two thirds to the details.
+            # Two thirds of the height that the form does not need go to the details.
             self._details.limit = ROOMY_DETAILS_HEIGHT + spare * 2 // 3
         else:
             self._details.limit = DETAILS_HEIGHT
@@ -285,10 +285,10 @@ class FitPanel(QWidget):
         """Show a prediction.
 
         Args:
-            estimate: as far as it has come.
-            whole: whether it comes no further.
-            at_peak: as of `Prediction`.
-            step: how long a step is predicted to take; ``None`` where that is not known.
+            estimate: the prediction so far.
+            whole: whether it is complete.
+            at_peak: as in `Prediction`.
+            step: predicted time of a step; ``None`` if unknown.
         """
         self._time_lines = [] if step is None else list(time_lines(step))
         prediction = self._prediction = Prediction(estimate, at_peak)
@@ -302,10 +302,10 @@ class FitPanel(QWidget):
         self._show()
 
     def withdraw(self, text: str = PREDICTING) -> None:
-        """Show no prediction, since the last one was made for other values; its room stays, so that nothing moves.
+        """Clear the prediction because it was made for other values; its room stays, so that nothing moves.
 
         Args:
-            text: what is waited for.
+            text: what is being waited for.
         """
         self._prediction, self._reason, self._whole = None, False, True
         self._headline.setToolTip("")
@@ -314,7 +314,7 @@ class FitPanel(QWidget):
         self._show()
 
     def show_server(self, server: ServerOnCard) -> None:
-        """Show what a server of a model comes to: its parts are in the plot."""
+        """Show what a server of the model needs; its parts are in the plot."""
         self._prediction, self._reason, self._whole = None, True, True
         self._headline.setToolTip("")
         verdict = server.standing
@@ -323,7 +323,7 @@ class FitPanel(QWidget):
         self._show()
 
     def show_reason(self, message: str, remedy: str) -> None:
-        """Say why nothing can be predicted."""
+        """Show why nothing can be predicted."""
         self._prediction, self._reason, self._whole = None, True, True
         self._headline.setToolTip("")
         self._set_headline("none", "cannot be predicted")
@@ -331,18 +331,18 @@ class FitPanel(QWidget):
         self._show()
 
     def set_running(self, running: bool) -> None:
-        """Whether a run is on: nothing can be applied then, and the prediction is the run's."""
+        """Set whether a run is going on: alternatives are locked then, and the prediction is the run's."""
         self._running, self._reached = running, None
         for row in self._rows:
             row.set_locked(running)
 
     def show_reached(self, reserved: int | None) -> None:
-        """Hold the prediction against its run.
+        """Compare the prediction with its run.
 
         Args:
-            reserved: bytes that PyTorch has reserved at most until now; ``None`` or 0 while that is not known.
+            reserved: peak bytes reserved by PyTorch so far; ``None`` or 0 while unknown.
         """
-        # Told by each reading; most of them have not risen.
+        # Called at each reading; most of them do not raise the peak.
         if self._prediction is None or not reserved or reserved == self._reached:
             return
         self._reached = reserved
@@ -353,7 +353,7 @@ class FitPanel(QWidget):
         role, sign = VERDICT_ROLES[verdict]
         self._headline.setText(f"{sign}{text}")
         if self._headline.property("role") != role:
-            # A style sheet looks at properties only when a widget is polished.
+            # A style sheet evaluates properties only when the widget is polished.
             self._headline.setProperty("role", role)
             self._headline.style().unpolish(self._headline)
             self._headline.style().polish(self._headline)
@@ -361,7 +361,7 @@ class FitPanel(QWidget):
         self._fit_headline()
 
     def _fit_headline(self) -> None:
-        """Write a verdict as large as the width lets it be read whole; the room for it stays, whatever is said."""
+        """Show the verdict in the largest size that fits the width; the room for it never changes."""
         base = self.font()
         font = QFont(base)
         font.setPointSizeF(base.pointSizeF() * HEADLINE_SIZES[0])
@@ -389,7 +389,7 @@ class FitPanel(QWidget):
     def _show_ranks(self) -> None:
         prediction = self._prediction
         if prediction is None:
-            # Empty lines keep the height that the words had.
+            # Empty lines keep the height of the previous text.
             self._ranks.setText("\n" * self._ranks.text().count("\n"))
             self._ranks.setVisible(self._ranks.isVisibleTo(self) and not self._reason)
             return
@@ -418,7 +418,7 @@ class FitPanel(QWidget):
         self._regard()
 
     def _share_height(self) -> None:
-        """A reason takes the place of bar and switch, and its words the height of both: nothing else moves."""
+        """Let a reason replace the bar and the switch, and take their height: nothing else moves."""
         self.bar.setVisible(not self._reason)
         self._toggle.setVisible(not self._reason)
         height = 2 * self._lines.fontMetrics().lineSpacing() + 2
@@ -428,7 +428,7 @@ class FitPanel(QWidget):
         self._lines.setFixedHeight(height)
 
     def _fill(self, prediction: Prediction | None) -> None:
-        """Bring the details up to date; a row stays while its alternative does, for the pointer may be on it."""
+        """Update the details. A row stays while its alternative does, since the pointer may be on it."""
         self._column.removeWidget(self._legend)
         self._legend.hide()
         self._legend.deleteLater()
@@ -449,9 +449,9 @@ class FitPanel(QWidget):
                 row.set_locked(self._running)
             else:
                 old.remove(row)
-            self._column.insertWidget(place + 1, row)  # behind the model
+            self._column.insertWidget(place + 1, row)  # after the model
             self._rows.append(row)
-        # What would fit is what is asked where nothing does; the parts are at the peak in the plot, too.
+        # If the run does not fit, alternatives come first; the parts are also in the plot, at the peak.
         before = 1
         if prediction is not None and prediction.estimate.fits is False:
             before += len(self._rows)
@@ -476,12 +476,12 @@ class FitPanel(QWidget):
             label.setTextFormat(Qt.TextFormat.RichText)
             label.setText(f'<span style="color:{colour}">■</span> {escape(text)} <b>{format_bytes(size)}</b>')
             label.setToolTip(plain_tip(f"{name}: {format_bytes(size)}"))
-            # Down one column, then the next.
+            # Fill one column, then the next.
             grid.addWidget(label, number % rows, number // rows)
         return legend
 
     def open_details(self) -> None:
-        """Unfold what the memory is for, as if the user had."""
+        """Open the details, as if the user had."""
         self._toggled(True)
 
     def _toggled(self, opened: bool) -> None:
@@ -495,7 +495,7 @@ class FitPanel(QWidget):
 
 
 def _note(name: str) -> PlainLabel:
-    """Words in the details, which may be none."""
+    """A text in the details; it may be empty."""
     label = PlainLabel(role="legend", wraps=True)
     label.setAccessibleName(name)
     label.hide()
@@ -515,7 +515,7 @@ def _ways(prediction: Prediction | None) -> tuple[AlternativeText, ...]:
 
 
 def _order(way: AlternativeText) -> int:
-    """What fits comes first; otherwise the order, the least harmful first, is kept."""
+    """What fits comes first; within that, the given order (least harmful first) is kept."""
     return {True: 0, None: 1, False: 2}[way.alternative.fits]
 
 
@@ -540,14 +540,14 @@ _FIT_ROLES = {True: ("good", "✓"), False: ("error", "✕"), None: ("warn", "�
 
 
 class AlternativeRow(QWidget):
-    """The change, what it needs and its price; the button where the form can make it.
+    """A change, what it needs and its cost; with a button if the form can make it.
 
     Attributes:
-        under_pointer, focused: whether it is looked at by either.
+        under_pointer, focused: whether the row has the pointer or the focus.
 
     Signals:
-        applied: the `Alternative`, when its button was pressed.
-        regarded: whether it is looked at has changed.
+        applied: the `Alternative`; its button was pressed.
+        regarded: `under_pointer` or `focused` changed.
     """
 
     applied = Signal(object)
@@ -577,7 +577,7 @@ class AlternativeRow(QWidget):
         self.button = self._make_button()
         if self.button is not None:
             grid.addWidget(self.button, 0, 2)
-            # The focus is the button's, the row is what is looked at.
+            # The button has the focus, but the row is what it refers to.
             self.button.installEventFilter(self)
         self.setAccessibleName(f"{way.change}: {way.fit}; {_costs(way)}")
 
@@ -598,12 +598,12 @@ class AlternativeRow(QWidget):
         self.regarded.emit()
 
     def _make_button(self) -> QPushButton | None:
-        """Applies the alternative, or copies how to start with it; ``None`` where neither can be done from here."""
+        """A button that applies the alternative or copies its command; ``None`` if neither is possible here."""
         alternative = self.alternative
         if alternative.allocator:
             start = start_text(alternative.allocator)
             button = QPushButton("Copy")
-            button.setToolTip(plain_tip(f"Copy the command that starts so:\n{start}"))
+            button.setToolTip(plain_tip(f"Copy the command that starts gpudash with it:\n{start}"))
             button.clicked.connect(lambda: QGuiApplication.clipboard().setText(start))
         elif alternative.fields or alternative.device is not None:
             button = QPushButton("Apply")
@@ -616,13 +616,13 @@ class AlternativeRow(QWidget):
         return button
 
     def set_locked(self, locked: bool) -> None:
-        """Whether the form can be changed now."""
+        """Set whether the form is locked."""
         if self.button is not None and not self.alternative.allocator:
             self.button.setEnabled(not locked)
 
 
 def start_text(setting: str) -> str:
-    """The command that starts this process anew, GPUs to simulate included, with a setting of the allocator."""
+    """The command that starts this process again, simulated GPUs included, with an allocator setting."""
     return f"{assignment(setting)} {shlex.join(['gpudash', *sys.argv[1:]])}"
 
 
@@ -647,12 +647,12 @@ def _apply_text(alternative: Alternative) -> str:
 
 
 def part_colour(name: str, palette: Palette) -> str:
-    """The colour of a part of the bar; the same as of its band in the plots, where it has one."""
+    """The colour of a part of the bar, which is that of its band in the plots if it has one."""
     return palette.curves[{HELD_BACK: "idle", COMMUNICATION: "other tensors"}.get(name, name)]
 
 
 class FitBar(QWidget):
-    """The bar reaches to what is free, or to what is needed where that is more: then the overhang is hatched."""
+    """A bar up to what is free, or to what is needed if that is more; the excess is hatched."""
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -664,7 +664,7 @@ class FitBar(QWidget):
         self.setAccessibleName("Predicted memory")
 
     def show_prediction(self, prediction: Prediction | None, palette: Palette, reached: int | None = None) -> None:
-        """Draw a prediction; ``None`` draws an empty bar. A mark stands at what its run has ``reached``, in bytes."""
+        """Draw a prediction; ``None`` draws an empty bar. A mark shows the bytes ``reached`` by its run."""
         self._prediction, self._palette, self._reached = prediction, palette, reached
         if prediction is None:
             parts = []
@@ -676,7 +676,7 @@ class FitBar(QWidget):
         self.update()
 
     def parts(self) -> list[tuple[str, int, QRectF]]:
-        """Name, bytes and place of each part, from the left."""
+        """Name, bytes and rectangle of each part, from the left."""
         if self._prediction is None:
             return []
         scale = self._pixels_per_byte(self._prediction)
@@ -688,7 +688,7 @@ class FitBar(QWidget):
         return placed
 
     def free_end(self) -> float | None:
-        """Where free memory ends, in pixels; ``None`` when it is not known or reaches to the bar's end."""
+        """The x coordinate where free memory ends; ``None`` if unknown or at the end of the bar."""
         prediction = self._prediction
         free = None
         if prediction is not None:
@@ -700,7 +700,7 @@ class FitBar(QWidget):
         return free * self._pixels_per_byte(prediction)
 
     def _pixels_per_byte(self, prediction: Prediction) -> float:
-        # What is needed may be more than there is: both fit into the bar.
+        # More may be needed than is free: scale the bar to fit both.
         most = prediction.bar_bytes + prediction.estimate.convolutions.unknown_bytes
         return self.width() / max(most, prediction.estimate.free_bytes or 0, 1)
 
@@ -726,7 +726,7 @@ class FitBar(QWidget):
             painter.fillRect(QRectF(min(at, self.width()) - 1.5, 0, 3, BAR_HEIGHT), QColor(self._palette.text))
 
     def unknown(self) -> QRectF | None:
-        """Where is drawn what convolutions may take beside all parts; ``None`` where nothing of them is unknown."""
+        """The rectangle of what convolutions may take beyond all parts; ``None`` if nothing about them is unknown."""
         prediction = self._prediction
         if prediction is None or not prediction.estimate.convolutions.unknown_bytes:
             return None
@@ -761,7 +761,7 @@ class FitBar(QWidget):
         return super().event(event)
 
     def text_at(self, x: float) -> str:
-        """What is at a place of the bar, in words."""
+        """A description of the bar at an x coordinate."""
         prediction = self._prediction
         if prediction is None:
             return "Nothing has been predicted yet"

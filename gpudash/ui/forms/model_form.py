@@ -1,4 +1,4 @@
-"""The form of a model of the user's: its folder is chosen, typed, or dropped on the window."""
+"""The form of the user's model: its folder is chosen, typed, or dropped on the window."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from gpudash.ui.forms.parallel_form import ParallelForm
 from gpudash.ui.widgets.plain_text import plain_tip
 
 SHORT_TITLES = {"optimizer_in_backward": "Step in backward"}
-"""Field → what it is called, where its name would take the room of the choices."""
+"""Field → short title, if its name would leave no room for the choices."""
 
 
 class ModelForm(ParallelForm):
     """The fields of a model.
 
     Attributes:
-        choose: opens the choice of a folder.
+        choose: opens a dialog to choose a folder.
     """
 
     kept_by_presets: ClassVar[Collection[str]] = ("path", "trust_remote_code")
@@ -40,7 +40,7 @@ class ModelForm(ParallelForm):
         super().set_values(values)
         path = self.control("path")
         assert isinstance(path, QLineEdit)
-        path.end(False)  # the name of the model is at the end of a path that is longer than its field
+        path.end(False)  # show the end of a long path: it has the name of the model
 
     def values(self) -> dict[str, Any]:
         found = super().values()
@@ -54,18 +54,18 @@ class ModelForm(ParallelForm):
         self.choose.setEnabled(not locked)
 
     def take_folder(self, path: Path) -> None:
-        """Fill in the folder of a model, or its config."""
+        """Fill in the folder or the config of a model."""
         self.set_values({**self.values(), "path": str(path)})
         self.changed.emit()
 
     def _take_recipe(self) -> None:
-        """Fill in what the chosen recipe sets: the fields say it from then on, and can be changed."""
+        """Fill in what the chosen recipe sets; the fields can be changed afterwards."""
         values = self.values()
         self.set_values({**values, **RECIPES.get(values["recipe"], {})})
         self.changed.emit()
 
     def _problems(self, spec: Spec) -> list[str]:
-        return spec.problems(spec.own_device or self._device)  # what is only predicted can be in the form
+        return spec.problems(spec.own_device or self._device)  # values that can only be predicted are allowed
 
     def _choose(self) -> None:
         begin = str(self.values()["path"] or Path.home())

@@ -1,4 +1,4 @@
-"""The form of a training, which may have a rank on each of several devices."""
+"""The form of a training workload, which can run with one rank on each of several devices."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.units import format_bytes
 
 ONLY_SEVERAL = ("parallel", "global_batch", "max_restarts", "rank_timeout", "slow_rank")
-"""Fields that mean something only with several devices."""
+"""Fields that apply only to several devices."""
 
 ONLY_RANKS = {"global_batch": 0, "max_restarts": 0, "rank_timeout": 60.0, "slow_rank": 0.0}
-"""Fields that mean something only with ranks, as a model that is split has them."""
+"""Fields that apply only with ranks, which a split model does not have."""
 
 RANK_FIELDS = ("devices", *ONLY_SEVERAL)
-"""All fields of a run with ranks."""
+"""All fields of a distributed run."""
 
 ONE_RANK_TEXT = "One process: choose several devices above to change these."
 
 
 class ParallelForm(SpecForm):
-    """The fields of what may train on several devices, which are chosen outside it, in a `DeviceChoice`."""
+    """The fields of a workload that can train on several devices; these are chosen outside, in a `DeviceChoice`."""
 
     hidden = ("devices",)
 
@@ -44,12 +44,12 @@ class ParallelForm(SpecForm):
 
     @property
     def devices(self) -> QLineEdit:
-        """The devices of the ranks as text; empty while there is one device. Not shown."""
+        """The devices of the ranks as text; empty for a single device. Hidden."""
         return cast(QLineEdit, self.control("devices"))
 
     @property
     def ranks_on(self) -> str:
-        """What `devices` says while the form trains; "" for what takes one device, as inference."""
+        """The text of `devices` while the form trains; "" for what runs on one device, such as inference."""
         return self._devices_text
 
     @property
@@ -60,7 +60,7 @@ class ParallelForm(SpecForm):
         return None
 
     def set_devices(self, devices: Sequence[Device]) -> None:
-        """Offer ``devices``; those that are not among them are refused from then on."""
+        """Offer ``devices``; others are refused from then on."""
         if tuple(devices) != self._offered:
             self._offered = tuple(devices)
             self._check()
@@ -82,7 +82,7 @@ class ParallelForm(SpecForm):
 
     @property
     def _devices_text(self) -> str:
-        """The devices of the ranks, as `values` has them; asked for so often that all else is not read for it."""
+        """The devices of the ranks, as in `values`; needed so often that the other fields are not read for it."""
         if super().why_not("devices"):
             return ""
         return str(read_control(self.devices) or "")
@@ -126,14 +126,14 @@ class ParallelForm(SpecForm):
             self._others.addRow(self._note)
 
     def _names_of_devices(self) -> tuple[str, ...]:
-        """The devices of the ranks, as far as they make sense and the form trains."""
+        """The devices of the ranks, if they are valid and the form trains."""
         try:
             return several_devices(self._devices_text)
         except ValueError:
             return ()
 
     def _missing(self) -> str:
-        """Why a rank can not run on a device that is named; "" when each can, or the devices are not known yet."""
+        """Why a rank cannot run on a named device; "" if each can, or if the devices are not known yet."""
         there = {device.name: device for device in self._offered}
         for name in self._names_of_devices() if there else ():
             if name not in there:
@@ -155,7 +155,7 @@ class ParallelForm(SpecForm):
 
     @property
     def meaning(self) -> str:
-        """What the choice of several devices means; "" where there is none."""
+        """What the choice of several devices means; "" for a single device."""
         names = self._names_of_devices()
         if not names or self._missing():
             return ""

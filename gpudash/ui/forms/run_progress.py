@@ -1,4 +1,4 @@
-"""How far a run is: a bar, and below it what its last step brought."""
+"""The progress of a run: a bar, and below it the result of the last step."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.units import format_count, format_left, format_percent, format_throughput
 
 ENDINGS = {"finished": "Finished", "cancelled": "Stopped", "failed": "Failed", "out_of_memory": "Out of memory"}
-"""How a run ended, in a word."""
+"""How a run ended, in a word or two."""
 
-LEFT = "No longer watched; it runs on"
-"""Of a process that ran already and that was looked away from."""
+LEFT = "No longer watched; it keeps running"
+"""Text for a process that was already running and is no longer watched."""
 
 WATCH = "watch"
 """Workload of the user's own program, whose number of steps is unknown."""
 
 
 def asks_nothing(run: RunView) -> bool:
-    """Whether a process that ran already is seen from outside only, so that it cannot be asked for a snapshot."""
+    """Whether a process that was already running is watched from outside only, and cannot take a snapshot."""
     return PID in run.spec and all(note.details.get("way", "outside") == "outside" for note in run.notes)
 
 
 FINEST = 10_000
-"""Parts of the bar that can be told apart; QProgressBar holds C ints, and a run may have more steps than those."""
+"""Resolution of the bar: QProgressBar uses C ints, and a run may have more steps than these can hold."""
 
 
 def stop_progress(stop: StopProgress) -> str:
-    """How long a program has been waited for that was sent a signal, and what comes next."""
+    """How long a program has been waited for since it was sent a signal, and what comes next."""
     sent = f"{stop.sent} sent to {stop.program} {format_left(stop.waited_s)} ago"
     if not stop.next:
         return f"{sent}; the system ends it as soon as it can."
@@ -52,10 +52,10 @@ def stop_progress(stop: StopProgress) -> str:
 
 
 class RunProgress(QWidget):
-    """Shows the run that is on, or how the last one ended.
+    """Shows the current run, or how the last one ended.
 
     Attributes:
-        unfinished: what is said of a run that neither is on nor has ended.
+        unfinished: text for a run that is neither going on nor ended.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -69,24 +69,24 @@ class RunProgress(QWidget):
         in_column(self.bar, self.label, parent=self, margins=(0, 0, 0, 0), spacing=8)
 
     def say(self, text: str) -> None:
-        """Put ``text`` below the bar."""
+        """Show ``text`` below the bar."""
         if self.label.text() != text:
             self.label.setText(text)
 
     def show_run(
         self, run: RunView | None, running: bool, loading: str, stopping: bool, ahead: Forecast | None = None
     ) -> None:
-        """Show progress; while the run is being stopped, what is said stays.
+        """Show progress; the text stays while the run is being stopped.
 
         Args:
             run: the current or last run.
-            running: whether it is on.
-            loading: what is waited for before the first step, or "".
-            stopping: whether it has been asked to stop.
-            ahead: of the memory of its device; where that is full before the run ends, the time is shown.
+            running: whether it is going on.
+            loading: what has to load before the first step, or "".
+            stopping: whether it was asked to stop.
+            ahead: forecast for the memory of its device; if that is full before the run ends, the time left is shown.
         """
-        begins = running and (run is None or not run.running)  # the last run's figures are not this one's
-        # An empty bar says nothing while there is no run.
+        begins = running and (run is None or not run.running)  # do not show the last run's figures for this one
+        # Without a run, an empty bar says nothing.
         self.bar.setVisible(begins or (run is not None and run.workload != WATCH))
         if begins or (running and run is not None and run.workload != WATCH and run.steps == 0):
             self._set(0, 0)
@@ -142,8 +142,8 @@ def _progress_text(run: RunView, running: bool, unfinished: str, ahead: Forecast
 
 
 def _pace_text(run: RunView, running: bool) -> str:
-    """How fast a run is; once it is over how fast it was, as its result tells it: the last step alone says little, and
-    of a run that ended badly nothing."""
+    """The speed of a run. After its end, the average from its result, because the last step alone says little; "" for
+    a run that ended badly."""
     whole, metric = run.result.get("items_per_second"), run.metrics.get("throughput")
     if not running and isinstance(whole, int | float):
         return format_throughput(whole, item_of(run.workload))

@@ -1,4 +1,4 @@
-"""The form for the user's own program: the script and how it is started, checked as it is typed."""
+"""The form of the user's own program: the script and how it is started, validated as it is typed."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ TIPS: Mapping[str, str] = {
     "file": "The Python script to run; it needs no change",
     "arguments": "Arguments of the script, as they would be typed in a shell",
     "folder": "Folder the script runs in; the script's own unless another is named",
-    "environment": "Environment variables that are added: NAME=value, one a line or between spaces",
-    "python": "Interpreter that runs the script: the one of the script's own virtual environment where there is one",
+    "environment": "Environment variables to add: NAME=value, separated by spaces or new lines",
+    "python": "Interpreter that runs the script: that of the script's own virtual environment, if there is one",
     "simulate": "Where the script runs. A click on a card above simulates that one: the script finds it as sim:0,\n"
     "by asking torch.accelerator, or as cuda where that is ticked below.\n"
     "Results are real, speed is not a GPU's.",
@@ -61,10 +61,10 @@ LABELS: Mapping[str, str] = {
     "memory_history": "Allocations",
 }
 FOLDED = ("folder", "environment", "python", "metric_pattern", "memory_history")
-"""Fields under More: what is usually found by itself, or left as it is."""
+"""Fields under More: they are usually detected, or left as they are."""
 
 HERE = "this machine"
-"""Where a script runs for which no card is simulated."""
+"""Where a script runs without a simulated card."""
 
 _REMEMBERED = "script"
 _OPENED = "more_script"
@@ -72,17 +72,17 @@ _OPENED = "more_script"
 ENVIRONMENT_ROWS = 3
 LINE_MARGIN_PX = 14
 LABEL_PX = LABEL_WIDTH - 22
-"""The labels are shorter than those of other forms, and paths are long."""
+"""Labels are narrower than in other forms, because paths are long."""
 
 
 class CardField(QWidget):
-    """Says which card is simulated, as the chooser above set it, and goes back to this machine.
+    """Shows which card is simulated, as set by the chooser above, with a button back to this machine.
 
     Attributes:
-        card: as `parse_simulated` takes it; "" for none.
+        card: in the format of `parse_simulated`; "" for none.
 
     Signals:
-        changed: another card, or none.
+        changed: another card was set, or none.
     """
 
     changed = Signal()
@@ -102,11 +102,11 @@ class CardField(QWidget):
 
     @property
     def text(self) -> str:
-        """What it says."""
+        """The text shown."""
         return self._label.text()
 
     def set_card(self, card: str) -> None:
-        """Simulate a card by its size or name; "" for none."""
+        """Simulate a card, by size or name; "" for none."""
         if card == self.card:
             return
         self.card = card
@@ -126,7 +126,7 @@ def _card_shown(card: str) -> str:
 
 
 class ScriptForm(QWidget):
-    """Every value of a `Script`.
+    """A form for every value of a `Script`.
 
     Attributes:
         more: opens the fields that are usually left as they are.
@@ -192,7 +192,7 @@ class ScriptForm(QWidget):
     def _add(self, name: str, control: QWidget, ask: Callable[[], None] | None = None) -> None:
         control.setAccessibleName(LABELS[name])
         control.setToolTip(TIPS[name])
-        control.setAcceptDrops(False)  # a file dropped here would become a text beginning with file://
+        control.setAcceptDrops(False)  # a file dropped here would be inserted as a file:// URL
         label = PlainLabel(LABELS[name], role="muted")
         label.setBuddy(control)
         label.setToolTip(TIPS[name])
@@ -224,7 +224,7 @@ class ScriptForm(QWidget):
         return button
 
     def script(self) -> Script:
-        """What the form holds, checked or not."""
+        """The values of the form, valid or not."""
         return Script(
             file=self.file.text().strip(),
             arguments=self.arguments.text().strip(),
@@ -252,17 +252,17 @@ class ScriptForm(QWidget):
         self._changed()
 
     def take_file(self, path: Path) -> None:
-        """Fill in another script; what belonged to the one before goes."""
+        """Fill in another script, and clear what belonged to the previous one."""
         self.set_script(replace(self.script(), file=str(path), arguments="", folder="", python=""))
 
     def show_recorded(self, spec: Mapping[str, Any]) -> None:
-        """Show what a recorded run was asked."""
+        """Show the parameters of a recorded run."""
         self._recorded = True
         self.set_script(Script.from_spec(spec))
         self.set_locked(True)
 
     def request(self) -> WatchRequest:
-        """What is to be watched; the values must have no problems."""
+        """The request to watch the script; the values must be valid."""
         script = self.script()
         card = script.simulated_card
         return WatchRequest(
@@ -276,7 +276,7 @@ class ScriptForm(QWidget):
         )
 
     def remember(self) -> None:
-        """Keep the values for the next start."""
+        """Save the values for the next start."""
         remember(_REMEMBERED, self.script().to_json())
 
     @property
@@ -285,11 +285,11 @@ class ScriptForm(QWidget):
         return not self.script().problems()
 
     def error_text(self, name: str) -> str:
-        """What is said at a field; "" while it is right."""
+        """The error shown at a field; "" if it is valid."""
         return self._errors.error(name)
 
     def set_locked(self, locked: bool) -> None:
-        """Keep the values readable but not editable, while the script runs."""
+        """Make the values read-only while the script runs."""
         fields = (self.file, self.arguments, self.folder, self.python, self.simulate, self.metric_pattern)
         for control in (*fields, self.memory_history, self.environment, *self._browse):
             control.setEnabled(not locked)
@@ -297,18 +297,18 @@ class ScriptForm(QWidget):
         self._offer_as_cuda()
 
     def _offer_as_cuda(self) -> None:
-        """A GPU has to be simulated to answer as anything."""
+        """Enable the field only with a simulated GPU: nothing else can stand in for CUDA."""
         self.as_cuda.setEnabled(not self._locked and bool(self.script().simulate))
 
     def _changed(self) -> None:
         script = self.script()
-        # what was run may be on another computer
+        # A recorded script may be on another computer.
         if self._recorded:
             problems = {}
         else:
             problems = script.problems()
         if not script.file:
-            problems.pop("file", None)  # an empty form is no mistake; the button says what is missing
+            problems.pop("file", None)  # an empty form is not an error; the button says what is missing
         self._errors.show_errors(problems)
         self._say_more(problems)
         self._offer_as_cuda()
@@ -319,12 +319,12 @@ class ScriptForm(QWidget):
         python = found_python(script.file)
         self.python.setPlaceholderText(python_name(python, script))
         self.python.setToolTip(plain_tip(f"{TIPS['python']}\n{script.python or f'Found: {python}'}"))
-        self.file.setToolTip(plain_tip(f"{TIPS['file']}\n{script.file}".strip()))  # a long path shows its end alone
+        self.file.setToolTip(plain_tip(f"{TIPS['file']}\n{script.file}".strip()))  # a long path shows only its end
         self.folder.setToolTip(plain_tip(f"{TIPS['folder']}\n{script.folder}".strip()))
         self.changed.emit()
 
     def _say_more(self, problems: Iterable[str]) -> None:
-        """Let the button say what is wrong or changed among the fields that it opens."""
+        """Show on the More button which hidden field is invalid, or how many were changed."""
         usual, script = Script(), self.script()
         wrong = [LABELS[name] for name in problems if name in FOLDED]
         changed = [name for name in FOLDED if getattr(script, name) != getattr(usual, name)]
@@ -364,18 +364,18 @@ def _grid() -> QGridLayout:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What the form holds, as text.
+    """The values of the form, as text.
 
     Attributes:
         file: the script.
-        arguments: as they would be typed in a shell.
-        folder: to run in; "" is the script's own.
-        environment: NAME=value, several of them in lines or between spaces, quoted as in a shell.
-        python: the interpreter; "" is `found_python`.
+        arguments: as typed in a shell.
+        folder: working directory; "" for the script's own.
+        environment: NAME=value, several separated by spaces or newlines, quoted as in a shell.
+        python: the interpreter; "" for `found_python`.
         simulate: size or name of a simulated GPU; "" for none.
-        as_cuda: whether that GPU answers for CUDA.
-        memory_history: whether every allocation is written down with its call stack.
-        metric_pattern: as of `WatchRequest`.
+        as_cuda: whether that GPU stands in for CUDA.
+        memory_history: whether every allocation is recorded with its call stack.
+        metric_pattern: as in `WatchRequest`.
     """
 
     file: str = ""
@@ -394,7 +394,7 @@ class Script:
 
     @classmethod
     def from_json(cls, kept: Any) -> Script:
-        """The values from a file; what is not as it should be has its default."""
+        """The values from a file; invalid ones are replaced by their defaults."""
         if not isinstance(kept, dict):
             return cls()
         defaults = asdict(cls())
@@ -403,7 +403,7 @@ class Script:
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Script:
-        """The values of a recorded run, as far as they can be told from its command."""
+        """The values of a recorded run, as far as its command reveals them."""
         command = [str(word) for word in spec.get("command") or ()]
         file = (script_of(command) if command else None) or ""
         place = 0
@@ -443,14 +443,14 @@ class Script:
 
     @property
     def working_folder(self) -> Path:
-        """Where it runs."""
+        """The working directory."""
         if self.folder:
             return Path(self.folder).expanduser()
         return self.path.absolute().parent
 
     @property
     def command(self) -> tuple[str, ...]:
-        """What is run. The values must have no problems."""
+        """The command line. The values must be valid."""
         return (self._interpreter, str(self.path.absolute()), *shlex.split(self.arguments))
 
     @property
@@ -458,27 +458,27 @@ class Script:
         if not self.python:
             return found_python(self.file)
         named = Path(self.python).expanduser()
-        # a bare name is looked up on PATH
+        # A bare name is looked up on PATH.
         if len(named.parts) > 1:
             return str(named.absolute())
         return self.python
 
     @property
     def variables(self) -> dict[str, str]:
-        """Environment variables that are added. The values must have no problems."""
+        """Environment variables to add. The values must be valid."""
         parts = (word.partition("=") for word in shlex.split(self.environment))
         return {name: value for name, _equals, value in parts}
 
     @property
     def simulated_card(self) -> SimulatedCard | None:
-        """The simulated GPU. The values must have no problems."""
+        """The simulated GPU. The values must be valid."""
         if self.simulate:
             return parse_simulated(self.simulate)
         return None
 
 
 def python_name(python: str, script: Script) -> str:
-    """A short name for an interpreter: from the script's folder on where it lies in there, else the program alone."""
+    """A short name for an interpreter: its path relative to the script's folder if inside it, else its file name."""
     folder = script.path.absolute().parent
     path = Path(python)
     if script.file and path.is_relative_to(folder):

@@ -1,4 +1,4 @@
-"""Below the form of the user's script: the button that predicts it, what is going on, and why there is no answer."""
+"""The row below the form of the user's script: a button that predicts it, the progress, and why there is no result."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ AGAIN = "Predict again"
 STOP = "Stop predicting"
 UNASKED = "See what it needs before it runs. No GPU is used, and nothing that it writes is kept."
 TIP = (
-    "Run the script on tensors without numbers, with a card that is not there answering for CUDA, until three steps of "
-    "its optimizer or the batches of an inference have passed. What it writes is held back."
+    "Run the script on tensors without numbers, with a card that does not exist standing in for CUDA, until three "
+    "steps of its optimizer or the batches of an inference have passed. What it writes is held back."
 )
 
 
 class ScriptPrediction(QWidget):
-    """Offers a prediction, and shows how far it is.
+    """Offers a prediction, and shows its progress.
 
     Signals:
-        requested: the script is to be predicted.
-        stopped: it is to be predicted no longer.
+        requested: predict the script.
+        stopped: stop predicting it.
     """
 
     requested = Signal()
@@ -41,19 +41,19 @@ class ScriptPrediction(QWidget):
         in_column(self.text, row, parent=self, margins=(0, 0, 0, 0), spacing=4)
 
     def show_unasked(self, *, ready: bool) -> None:
-        """Offer it; ``ready`` is whether there is a script that can be run."""
+        """Offer a prediction; ``ready`` is whether there is a script that can be run."""
         self._show(UNASKED, "muted", ready=ready)
 
     def show_following(self, name: str, seconds: float) -> None:
-        """Say that ``name`` is being predicted, and for how long."""
+        """Show that ``name`` is being predicted, and for how long."""
         self._show(f"Predicting {name}: {seconds:.0f} s.", "muted", label=STOP)
 
     def show_answered(self, *, ready: bool) -> None:
-        """The answer is shown elsewhere; it may be asked for again where ``ready``."""
+        """Show that there is a result, displayed elsewhere; it can be requested again if ``ready``."""
         self._show("", "muted", ready=ready, label=AGAIN)
 
     def show_problem(self, message: str, remedy: str) -> None:
-        """Say why there is no answer."""
+        """Show why there is no result."""
         self._show(f"{message} {remedy}".strip(), "warn")
 
     def _show(self, text: str, role: str, *, ready: bool = True, label: str = PREDICT) -> None:

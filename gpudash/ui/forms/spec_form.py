@@ -1,4 +1,4 @@
-"""A form made from a workload's spec: the essential fields first, the others by group under More; checked as typed."""
+"""A form made from a workload's spec: essential fields first, others by group under More; validated while typing."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.remembered import recall, remember
 
 LABEL_WIDTH = 118
-"""Logical pixels of the label column, the same in every form so that nothing moves when the workload changes."""
+"""Width of the label column in logical pixels; the same in every form so that nothing moves between workloads."""
 
 
 class SpecForm(QWidget):
     """The fields of one spec class, for one device.
 
-    Nothing in it moves while it is filled in: a field that does not matter stays where it is and cannot be changed, and
-    what is wrong with a field is said in a bubble over what is below it.
+    Nothing in it moves while it is filled in: a field that does not apply stays in place but is disabled, and errors
+    are shown in a bubble over what is below the field.
 
     Args:
         spec: the class.
-        without: fields that are left out, because another form has them.
+        without: fields to leave out, because another form has them.
 
     Attributes:
         more: opens the fields that are not essential.
@@ -51,9 +51,9 @@ class SpecForm(QWidget):
 
     changed = Signal()
     hidden: ClassVar[Collection[str]] = ()
-    """Fields whose control is not shown, since others fill it in."""
+    """Fields whose control is hidden because others fill it."""
     kept_by_presets: ClassVar[Collection[str]] = ()
-    """Fields that a preset leaves as they are: what is worked on, not how."""
+    """Fields that a preset does not change: what is worked on, not how."""
     more_title: ClassVar[str] = "More"
 
     def __init__(self, spec: type[Spec], parent: QWidget | None = None, *, without: Collection[str] = ()) -> None:
@@ -100,17 +100,17 @@ class SpecForm(QWidget):
         self.more.toggled.connect(lambda opened: remember(kept, opened))
 
     def _begin_group(self, group: str) -> None:
-        """Put what is to be said of a group's fields above them."""
+        """Add what has to be said about a group above its fields."""
 
     def _fold(self, opened: bool) -> None:
         self.more.setArrowType(Qt.ArrowType.DownArrow if opened else Qt.ArrowType.RightArrow)
         self._folded.setVisible(opened)
         layout = self.layout()
         assert layout is not None
-        layout.setContentsMargins(0, 0, 0, ErrorBubbles.ROOM if opened else 0)  # else the button's own row has room
+        layout.setContentsMargins(0, 0, 0, ErrorBubbles.ROOM if opened else 0)  # else the button's row has room
 
     def set_values(self, values: Mapping[str, Any]) -> None:
-        """Fill the form with defaults and the values that differ from them."""
+        """Fill the form with the defaults, changed by ``values``."""
         self._write(values)
         self._check()
 
@@ -120,12 +120,12 @@ class SpecForm(QWidget):
             write_control(control, values.get(name, field.default), is_bytes(field))
 
     def take_preset(self, values: Mapping[str, Any]) -> None:
-        """Fill the form with what a preset changes of the defaults."""
+        """Fill the form with a preset's changes to the defaults."""
         now = self.values()
         self.set_values({**{name: now[name] for name in self.kept_by_presets}, **values})
 
     def change_fields(self, fields: Mapping[str, Any]) -> None:
-        """Put new values into some fields, where what is there is allowed."""
+        """Set some fields; does nothing while a value is invalid."""
         spec = self.spec()
         if spec is not None:
             self.set_values({**spec.model_dump(), **fields})
@@ -138,20 +138,20 @@ class SpecForm(QWidget):
 
     @property
     def own_device(self) -> str | None:
-        """The first device that the fields themselves name; ``None`` where the choice of a device decides."""
+        """The first device named by the fields; ``None`` if the choice of a device decides."""
         return None
 
     def set_locked(self, locked: bool) -> None:
-        """Keep the values readable but not editable, while they are being run."""
+        """Make the values read-only while they are being run."""
         self._locked = locked
         self._allow()
 
     def values(self) -> dict[str, Any]:
-        """What is in the form, not validated; empty text is ``None``."""
+        """The values of the form, not validated; empty text is ``None``."""
         return {name: read_control(control) for name, control in self._controls.items()}
 
     def spec(self) -> Spec | None:
-        """The spec, or ``None`` while a value is not allowed."""
+        """The spec; ``None`` while a value is invalid."""
         try:
             spec = self.spec_type.model_validate(self.values())
         except ValidationError:
@@ -161,7 +161,7 @@ class SpecForm(QWidget):
         return spec
 
     def errors(self) -> dict[str, str]:
-        """Field → what is wrong with it; "" for the whole."""
+        """Field → what is wrong with it; "" for the values together."""
         try:
             spec = self.spec_type.model_validate(self.values())
         except ValidationError as error:
@@ -176,16 +176,16 @@ class SpecForm(QWidget):
         return self._controls[name]
 
     def error_text(self, name: str) -> str:
-        """What is said at a field; "" while it is right."""
+        """The error shown at a field; "" if it is valid."""
         return self._errors.error(name)
 
     def title(self, name: str) -> str:
-        """What a field is called."""
+        """The label of a field."""
         text = name.replace("_", " ").replace("nan", "NaN")
         return text[0].upper() + text[1:]
 
     def why_not(self, name: str) -> str:
-        """Why a field does not matter now, whatever stands in it; "" when it does."""
+        """Why a field does not apply now, whatever its value; "" if it does."""
         field = self.spec_type.model_fields[name]
         extra = {}
         if isinstance(field.json_schema_extra, dict):
@@ -217,7 +217,7 @@ class SpecForm(QWidget):
         on_change(control, self._check_and_report)
 
     def _problems(self, spec: Spec) -> list[str]:
-        """Why ``spec`` cannot be run where it is to be run."""
+        """Why ``spec`` cannot be run on its device."""
         return spec.problems(spec.own_device or self._device)
 
     def _disable_refused(self, device: str) -> None:
@@ -227,7 +227,7 @@ class SpecForm(QWidget):
                 disable_choices(control, {value: why for (field, value), why in refused.items() if field == name})
 
     def _make(self, _name: str, field: FieldInfo, extra: Mapping[str, Any]) -> Control:
-        """The control of a field."""
+        """Create the control of a field."""
         return make_control(field, extra)
 
     def _check_and_report(self) -> None:
@@ -241,7 +241,7 @@ class SpecForm(QWidget):
         self._say_more(errors)
 
     def _allow(self) -> None:
-        """Let what matters be changed, unless the form is locked; the tooltip of the rest says what it takes."""
+        """Enable the fields that apply, unless the form is locked; tooltips of the others say what they require."""
         for name, control in self._controls.items():
             why = self.why_not(name)
             control.setEnabled(not self._locked and not why)
@@ -261,7 +261,7 @@ class SpecForm(QWidget):
                 self._essentials.setRowVisible(self._controls[other], not matters)
 
     def _say_more(self, errors: Iterable[str]) -> None:
-        """Let the button say what is wrong or changed among the fields that it opens."""
+        """Show on the More button which hidden field is invalid, or how many were changed."""
         behind = [name for group, names in self.spec_type.tiers().items() if group for name in names]
         behind = [name for name in behind if name in self._controls and name not in self.hidden]
         wrong = [self.title(name) for name in errors if name in behind]
@@ -278,9 +278,9 @@ class SpecForm(QWidget):
 
 
 class StillScrollArea(QScrollArea):
-    """Scrolls when it is asked to, and at no other time: what is seen stays where it is while the room changes.
+    """A scroll area that scrolls only on request: what is visible stays in place when its size changes.
 
-    It is never higher than its content, so that what follows it begins where it ends.
+    It is never higher than its content, so that what follows starts right below.
     """
 
     def __init__(self, content: QWidget) -> None:
@@ -300,7 +300,7 @@ class StillScrollArea(QScrollArea):
         return super().eventFilter(watched, event)
 
     def show_top(self) -> None:
-        """Show the content from its beginning."""
+        """Scroll to the top."""
         self.verticalScrollBar().setValue(0)
         self._hold()
 
@@ -309,7 +309,7 @@ class StillScrollArea(QScrollArea):
         super().resizeEvent(event)
 
     def _hold(self) -> None:
-        """Keep the content long enough for what is seen of it, else a larger room or fewer fields would move it."""
+        """Keep the content as long as the scroll position requires, or more room or fewer fields would move it."""
         scrolled = self.verticalScrollBar().value()
         seen = 0
         if scrolled:
@@ -328,7 +328,7 @@ def _rows() -> QFormLayout:
 
 
 def preset_text(preset: str, values: Mapping[str, Any]) -> str:
-    """What a preset changes."""
+    """What a preset changes, as text."""
     if not values:
         return f"{preset}: the defaults"
     return f"{preset}: " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())

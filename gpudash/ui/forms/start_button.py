@@ -1,4 +1,4 @@
-"""The button below the workload panel: starts a run, and stops it."""
+"""The button below the workload panel, which starts and stops a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STOP_TIPS = {
 
 
 def name_of_stop(stop: StopProgress | None) -> str:
-    """What the button says of a program, by the signal that it sends next; ``stop``: how far its end has come."""
+    """Text of the button for a program, named for the signal it sends next; ``stop`` is the progress so far."""
     if stop is None:
         return "Stop"
     if stop.next == "SIGTERM":
@@ -30,7 +30,7 @@ class StartButton(QPushButton):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setMinimumHeight(32)
-        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # after a click Space still means the view, not Stop
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # no click focus: Space must still pause the view
 
     def show_state(
         self,
@@ -44,20 +44,20 @@ class StartButton(QPushButton):
         anyway: bool,
         start_tip: str,
     ) -> None:
-        """Show what can be done.
+        """Show what a press does.
 
         Args:
-            running: whether a run is on.
-            stopping: whether it has been asked to stop.
-            program: whether it is a program of the user's.
-            stop: how far its end has come.
-            outside: whether that ran already, and is only watched.
+            running: whether a run is going on.
+            stopping: whether it was asked to stop.
+            program: whether it is the user's program.
+            stop: progress of stopping the program.
+            outside: whether the program was already running and is only watched.
             ready: whether a run can be started.
-            anyway: whether it is predicted that it will not fit.
-            start_tip: what starting would do, or why it cannot be done.
+            anyway: whether the run is predicted not to fit.
+            start_tip: what starting would do, or why it is impossible.
         """
         if outside:
-            self._say("■  Stop watching   F5", "Stop watching", "Look away from the process, which runs on (F5)")
+            self._say("■  Stop watching   F5", "Stop watching", "Stop watching the process, which keeps running (F5)")
         elif program:
             name = name_of_stop(stop)
             self._say(f"■  {name}   F5", f"{name} the program", STOP_TIPS[name])
@@ -74,7 +74,7 @@ class StartButton(QPushButton):
         if running:
             role = "danger"
         elif anyway:
-            role = ""  # it can be done, and is not what is advised
+            role = ""  # possible, but not recommended
         if self.property("role") != role:
             self.setProperty("role", role)
             self.style().unpolish(self)

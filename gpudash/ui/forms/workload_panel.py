@@ -1,4 +1,4 @@
-"""The panel at the left: which workload, on which device, with which values, also those of an earlier run."""
+"""The panel at the left: which workload to run, on which device, with which values; or those of an earlier run."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemoni
 from gpudash.ui.widgets.text_size import scaled
 
 WIDTH, WIDE = 328, 372
-"""Logical pixels: room for the longest label and, beside it and a scroll bar, for every choice and every value that a
-form begins with; in a wide window for longer names and values."""
+"""Width in logical pixels that fits the longest label beside every choice, every default value and a scroll bar; and
+the width in a wide window, for longer names and values."""
 
 WIDE_WINDOW = 1700
-"""Logical pixels of the window's width from which the panel is wide."""
+"""Width of the window, in logical pixels, from which the panel is wide."""
 
 HEADING = "WORKLOAD"
 
@@ -58,17 +58,17 @@ DEVICE_TEXT = "Where the workload runs"
 
 PRESSED = "after {button} was pressed in the window"
 
-HAS_ENDED = "The run had just ended, so that there was nothing to stop; press again to start another."
+HAS_ENDED = "The run had just ended, so there was nothing to stop; press again to start another."
 
-IS_STOPPING = "The run has been asked to stop already; another can be started once it has ended."
+IS_STOPPING = "The run is already stopping; another can be started once it has ended."
 
 ROOMY_HEIGHT = 980
-"""Logical pixels from which the form and what would fit can be seen side by side."""
+"""Height in logical pixels from which the form and the alternatives both fit."""
 
 
 @dataclass(frozen=True)
 class FormState:
-    """What a form asks for: the workload, torch's name of the device, and the fields of the spec."""
+    """The values of a form: the workload, torch's name of the device, and the fields of the spec."""
 
     workload: str
     device: str
@@ -76,20 +76,20 @@ class FormState:
 
 
 class WorkloadPanel(QFrame):
-    """Choose, configure, start and stop.
+    """Choose, configure, start and stop a run.
 
     Attributes:
-        attached: which process is looked at, in the place of all that could be chosen; hidden while there is none.
-        is_on: whether a run is on at this moment, which may have ended since it was last shown.
+        attached: the process being watched, in place of everything that could be chosen; hidden without one.
+        is_on: returns whether a run is going on right now; it may have ended since the last refresh.
 
     Signals:
-        start_requested: the button, or F5.
-        stop_requested: the same; what it comes after, in words that follow "sent by gpudash".
-        answered: what a press came to that neither started nor stopped anything, in a sentence.
+        start_requested: start a run, by the button or F5.
+        stop_requested: stop the run; why, in words that follow "sent by gpudash".
+        answered: what a press did that neither started nor stopped a run, in a sentence.
         device_chosen: torch's name of the device the user chose in the panel.
         changed: the form changed.
-        replaced: values were put into the form for the user: in words, the `FormState` before and after, and the kind
-            of step, as of `Undoing.push`.
+        replaced: values were put into the form for the user: description, `FormState` before and after, and kind of
+            step, as in `Undoing.push`.
     """
 
     start_requested = Signal()
@@ -138,7 +138,7 @@ class WorkloadPanel(QFrame):
         outer.addWidget(self.attached)
         self.workload = ChoiceField()
         self.workload.setAccessibleName("Workload")
-        self._heading.setBuddy(self.workload)  # where a screen reader finds what a choice is called
+        self._heading.setBuddy(self.workload)  # screen readers read the buddy's label
         self.workload.addItem(TITLE, WATCH)
         self.workload.insertSeparator(self.workload.count())
         for name, spec in workloads().items():
@@ -171,7 +171,7 @@ class WorkloadPanel(QFrame):
         outer.addWidget(self.progress)
         self.snapshot = QPushButton("Save snapshot now")
         self.snapshot.setToolTip("Ask the program for a snapshot of its GPU memory, and open it (Ctrl+Shift+M)")
-        self.snapshot.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # as of the button below it
+        self.snapshot.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # as for the button below it
         self.snapshot.clicked.connect(self.snapshot_requested)
         self.snapshot.hide()
         outer.addWidget(self.snapshot)
@@ -195,15 +195,15 @@ class WorkloadPanel(QFrame):
         return self._device_choice
 
     def set_devices(self, devices: Sequence[Device], preferred: str) -> None:
-        """Offer ``devices``, those no run can use disabled; keeps the user's choice while its device is there."""
+        """Offer ``devices``, with unusable ones disabled; the user's choice is kept while its device exists."""
         offered = [(device.memory, device.name, device.problem) for device in devices]
         if offered == self._offered:
-            # Compared first: this is called with every refresh, and filling a choice moves its focus.
+            # Compare first: this runs at every refresh, and refilling a choice moves its focus.
             return
         self._offered = offered
         self._devices, self._preferred = tuple(devices), preferred
         self._offer_to_form()
-        # During a run the run's device stays shown, whatever the user had chosen.
+        # During a run, keep showing the run's device, whatever the user chose before.
         kept = self._one_shown if self._running else self._wanted_device
         if any(device.name == kept for device in devices):
             self._one_shown = str(kept)
@@ -215,11 +215,11 @@ class WorkloadPanel(QFrame):
 
     @property
     def _with_ranks(self) -> bool:
-        """Whether the chosen workload can run on several devices at once."""
+        """Whether the selected workload can run on several devices at once."""
         return not self.watching and isinstance(self._forms.get(self.workload.currentData()), ParallelForm)
 
     def _offer_to_form(self) -> None:
-        """Offer the devices to a form that has a choice of its own: of two, or of one for each rank."""
+        """Pass the devices to a form with its own choice: of two devices, or of one per rank."""
         form = self._forms.get(self.workload.currentData())
         if isinstance(form, ComparisonForm) and self._devices and self._commanding:
             form.set_devices(self._devices, self._preferred)
@@ -227,7 +227,7 @@ class WorkloadPanel(QFrame):
             form.set_devices(self._devices)
 
     def fit_width(self) -> None:
-        """As wide as its words need at the text size in force, wider in a wide window."""
+        """Set the width that the text needs at the current text size; wider in a wide window."""
         width = scaled(WIDE if self.window().width() >= scaled(WIDE_WINDOW) else WIDTH)
         if self.minimumWidth() != width:
             self.setFixedWidth(width)
@@ -237,7 +237,7 @@ class WorkloadPanel(QFrame):
                 layout.activate()
 
     def set_commanding(self, commanding: bool) -> None:
-        """Whether a run can be started here at all; a recording's panel only shows what was run."""
+        """Set whether runs can be started here at all; a recording's panel only shows what was run."""
         self._commanding = commanding
         self.button.setVisible(commanding)
         self._choose_workload()
@@ -245,31 +245,31 @@ class WorkloadPanel(QFrame):
         self._allow_device()
 
     def show_spec(self, workload: str, device: str, values: Mapping[str, Any]) -> None:
-        """Show what a recorded run was asked; a workload that is not installed here is left out."""
+        """Show the parameters of a recorded run; nothing changes if its workload is not installed."""
         row = self.workload.findData(workload)
         if row < 0:
             return
-        # Choosing a workload makes its form; values come after that.
+        # Choosing a workload creates its form; fill it after that.
         self.workload.setCurrentIndex(row)
         if self.watching:
             self.script.show_recorded(values)
             return
         self.choose_device(device)
         self.form.set_values(
-            # Fields of another version are left out: the form would refuse all of them.
+            # Leave out fields of another version: the form would reject all values because of them.
             {name: value for name, value in values.items() if name in self.form.spec_type.model_fields}
         )
         self.form.set_locked(True)
 
     def choose_device(self, name: str) -> None:
-        """Select the device called ``name``, where it is offered; a run on several devices stays there."""
+        """Select the device called ``name`` if it is offered; a run on several devices keeps them."""
         if any(device.name == name for device in self._devices):
             self._wanted_device = self._one_shown = name
             self._show_device()
             self._device_changed()
 
     def take_device(self, name: str) -> None:
-        """Select the device called ``name``, as if the user had; the first of several is chosen already."""
+        """Select the device called ``name`` as if the user had; as the first of several it keeps the others."""
         form = None
         if not self.watching:
             form = self.form
@@ -279,43 +279,43 @@ class WorkloadPanel(QFrame):
         self.device_chosen.emit(self.device_name)
 
     def change_fields(self, fields: Mapping[str, Any]) -> None:
-        """Put new values into some fields of the form."""
+        """Set some fields of the form."""
         if not self.watching:
             self.form.change_fields(fields)
             self._form_changed()
 
     @property
     def state(self) -> FormState | None:
-        """What is asked for, to be put back later; ``None`` while a value is not allowed, and for a script."""
-        # A spec and not raw texts: what is put back is allowed, then as now.
+        """The values of the form, to restore later; ``None`` while a value is invalid, and for a script."""
+        # Store a validated spec, not raw text, so that what is restored is valid.
         spec = self.spec()
         if spec is None or self.watching:
             return None
         return FormState(self.workload.currentData(), self.device_name, spec.model_dump())
 
     def put_back(self, state: FormState) -> None:
-        """Ask for what was asked for before.
+        """Restore values.
 
         Raises:
-            RuntimeError: one sentence, while a run holds the form, and where the workload is not there any more.
+            RuntimeError: one sentence, if a run locks the form or the workload no longer exists.
         """
         if self._running:
-            raise RuntimeError("The form is a run's until that is over.")
+            raise RuntimeError("The form is locked until the run has ended.")
         row = self.workload.findData(state.workload)
         if row < 0:
             raise RuntimeError(f"The workload {state.workload} is not there any more.")
         self.workload.setCurrentIndex(row)
-        # The device before the values, which may be checked against it.
+        # The device first: values may be checked against it.
         self.choose_device(state.device)
         self.form.set_values(state.values)
         self._form_changed()
 
     def replace_fields(self, text: str, change: Callable[[], object], *, kind: str = "") -> None:
-        """Let ``change`` put other values into the form, and tell that as one step, which `replaced` has.
+        """Let ``change`` set values in the form, and emit `replaced` for it as one step.
 
         Args:
-            text: what it does, as in "Apply of batch 8".
-            kind: steps of one kind that follow each other fast are one; "" stands alone.
+            text: description of the step, as in "Apply of batch 8".
+            kind: consecutive steps of one kind are merged; "" stands alone.
         """
         before = self.state
         change()
@@ -324,16 +324,16 @@ class WorkloadPanel(QFrame):
             self.replaced.emit(text, before, after, kind)
 
     def set_forecast(self, text: str) -> None:
-        """Say at the button that the run will not fit; "" when it will or nothing is known."""
+        """Show at the button that the run will not fit; "" if it will or nothing is known."""
         if text != self._forecast:
             self._forecast = text
             self._update_button()
 
     def add_action(self, button: QWidget) -> None:
-        """Offer something to be done with what the panel holds, at the right of its heading."""
+        """Add a button that acts on the panel's content, at the right of the heading."""
         self._heading_row.addWidget(button)
-        # A button that comes and goes must not move the form below it.
-        self._heading.setMinimumHeight(button.sizeHint().height())  # nothing moves when it is hidden
+        # A button that appears and disappears must not move the form below it.
+        self._heading.setMinimumHeight(button.sizeHint().height())  # hidden or not
         self._actions.append(button)
         self._heading_buttons.hold([*self._actions, self._presets])
         self._order_tabs()
@@ -343,17 +343,17 @@ class WorkloadPanel(QFrame):
         self._order_tabs()
 
     def _order_tabs(self) -> None:
-        """Let Tab go through the panel from its top to its bottom, also where a part has come later."""
+        """Make Tab go through the panel from top to bottom, including parts that were added later."""
         inputs = (self.workload, *self._actions, self._presets, self._device_choice, self._scroll)
         parts = (*inputs, self.fit, self.progress, self.snapshot, self.button)
         widgets = [widget for part in parts for widget in (part, *part.findChildren(QWidget))]
-        here = (widget for widget in widgets if widget.window() is self.window())  # not the list that a choice opens
-        # Any button of the heading may be its group's stop later, and Qt orders none that is no stop now.
+        here = (widget for widget in widgets if widget.window() is self.window())  # not the popup of a combo box
+        # Any button of the heading may become its group's tab stop later, but Qt orders only current tab stops.
         grouped = {widget: widget.focusPolicy() for widget in (*self._actions, self._presets)}
         for widget in grouped:
             widget.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         stops = [widget for widget in here if widget.focusPolicy() & Qt.FocusPolicy.TabFocus]
-        # Qt's order is of creation: parts that came later would be last.
+        # Qt's default is the order of creation: parts added later would be last.
         for one, other in pairwise(stops):
             self.setTabOrder(one, other)
         for widget, policy in grouped.items():
@@ -375,7 +375,7 @@ class WorkloadPanel(QFrame):
 
     @property
     def device_name(self) -> str:
-        """torch's name of the chosen device; of several, that of the first rank, or a comparison's measured one."""
+        """torch's name of the selected device: of several, the first rank's; of a comparison, the measured one."""
         own = None
         if not self.watching:
             own = self.form.own_device
@@ -383,17 +383,17 @@ class WorkloadPanel(QFrame):
 
     @property
     def watching(self) -> bool:
-        """Whether the user's own program is chosen, in place of a workload."""
+        """Whether the user's own program is selected rather than a workload."""
         return bool(self.workload.currentData() == WATCH)
 
     def take_script(self, path: Path) -> None:
-        """Choose the user's own program, and fill in its file."""
+        """Select the user's own program, and fill in its file."""
         if not self._running:
             self.workload.setCurrentIndex(self.workload.findData(WATCH))
             self.script.take_file(path)
 
     def take_model(self, path: Path, *, task: str | None = None) -> None:
-        """Choose a model by its config, and fill in its folder or name; and what is to be done with it."""
+        """Select a model by its config, fill in its folder or name, and choose the task."""
         if self._running:
             return
         self.workload.setCurrentIndex(self.workload.findData(ModelSpec.name))
@@ -402,31 +402,31 @@ class WorkloadPanel(QFrame):
         cast(ModelForm, self.form).take_folder(path)
 
     def take_script_values(self, script: Script) -> None:
-        """Choose the user's own program, and fill in how it was run."""
+        """Select the user's own program, and fill in how it was run."""
         if not self._running:
             self.workload.setCurrentIndex(self.workload.findData(WATCH))
             self.script.set_script(script)
 
     @property
     def form(self) -> SpecForm:
-        """The form of the chosen workload; there is none for the user's own program."""
+        """The form of the selected workload; not available for the user's own program."""
         return self._forms[self.workload.currentData()]
 
     def spec(self) -> Spec | None:
-        """The workload that would be run, or ``None`` while a value is not allowed or it is the user's own program."""
+        """The workload to run; ``None`` while a value is invalid, and for the user's own program."""
         if self.watching:
             return None
         return self.form.spec()
 
     @property
     def ready(self) -> bool:
-        """Whether what is in the form can be run."""
+        """Whether the form's values can be run."""
         if self.watching:
             return self.script.ready
         return self.form.spec() is not None and not self._refusals()
 
     def _refusals(self) -> list[str]:
-        """Why what is in the form is not run on the chosen device, though it can be predicted; with what to do."""
+        """Why the form's values cannot be run on the selected device though they can be predicted, and what to do."""
         spec = None
         if not (self.watching or not self._commanding):
             spec = self.form.spec()
@@ -436,7 +436,7 @@ class WorkloadPanel(QFrame):
 
     @property
     def correction(self) -> str:
-        """What comes before a prediction: "correct Batch first"; "" when the values are allowed."""
+        """What must be corrected before a prediction: "correct Batch first"; "" if the values are valid."""
         wrong = None
         if not self.watching:
             wrong = next(iter(self.form.errors()), None)
@@ -446,12 +446,12 @@ class WorkloadPanel(QFrame):
 
     @property
     def stopping(self) -> bool:
-        """Whether the run that is on has been asked to stop."""
+        """Whether the current run was asked to stop."""
         return self._running and (self._stopping or self._stop is not None)
 
-    # Asked for at the press: the run may have ended since the last refresh.
+    # `is_on` is called at the press: the run may have ended since the last refresh.
     def toggle(self) -> None:
-        """What the button does: start, or stop while a run is on; a program that does not stop is asked again."""
+        """Press the button: start a run, or stop the current one; a running program gets the next signal."""
         if self._running and not self.is_on():
             self.answered.emit(HAS_ENDED)
         elif self._running and self._program and not self._outside:
@@ -464,7 +464,7 @@ class WorkloadPanel(QFrame):
             self.answered.emit(self.start_text())
 
     def stop(self) -> None:
-        """Ask the run to stop, once."""
+        """Stop the run, once."""
         if self.stopping:
             self.answered.emit(IS_STOPPING)
         elif self._program and not self._outside:
@@ -476,10 +476,9 @@ class WorkloadPanel(QFrame):
             self.stop_requested.emit(PRESSED.format(button="Stop"))
 
     def _stop_program(self) -> None:
-        """Have it sent the next signal; the second half of a double click means no other."""
+        """Send the program the next signal; the second click of a double click sends none."""
         if self._just_stopped.isActive():
-            # A second signal is a harsher one (SIGTERM, SIGKILL): the second click of a double click must not send
-            # it.
+            # Signals get harsher (SIGTERM, SIGKILL): the second click of a double click must not send the next.
             return
         if self._stop is not None and not self._stop.next:
             self.answered.emit(stop_progress(self._stop))
@@ -499,12 +498,12 @@ class WorkloadPanel(QFrame):
 
         Args:
             run: the current or last run.
-            running: whether it is on.
-            loading: what is waited for before the first step, or "".
-            ahead: of the memory of its device.
-            stop: of a program that has been asked to end.
+            running: whether it is going on.
+            loading: what has to load before the first step, or "".
+            ahead: forecast for the memory of its device.
+            stop: progress of stopping a program.
         """
-        # A program is one from the press on, before its run has begun.
+        # A program counts as one from the press on, before its run has begun.
         watched = running and run is not None and run.running and run.workload == WATCH
         program, outside = watched or (running and self.watching), watched and run is not None and PID in run.spec
         self.snapshot.setVisible(self._commanding and watched and run is not None and not asks_nothing(run))
@@ -517,7 +516,7 @@ class WorkloadPanel(QFrame):
             self._update_button()
         signal_changed = (stop and stop.sent) != (self._stop and self._stop.sent)
         self._stop = stop
-        # Only when the signal changes: the seconds waited do with every refresh.
+        # Only if the signal changed: the seconds waited change at every refresh.
         if signal_changed:
             self._update_button()
         self._show_attached(run if outside else None)
@@ -526,7 +525,7 @@ class WorkloadPanel(QFrame):
             self.progress.say(stop_progress(stop))
 
     def _show_attached(self, run: RunView | None) -> None:
-        """Show which process is looked at, where nothing can be chosen; with ``None`` what can be chosen again."""
+        """Show the process being watched in place of the form; with ``None``, show the form again."""
         if run is not None:
             self.attached.show_run(run)
         if self.attached.isHidden() == (run is None):
@@ -543,12 +542,12 @@ class WorkloadPanel(QFrame):
             self.changed.emit()
 
     def show_fit(self, shown: bool) -> None:
-        """Show the verdict, which the user's own program has only once it is predicted."""
+        """Show the verdict; for the user's own program, only once it has been predicted."""
         self.fit.setVisible(shown and self._commanding and self.attached.isHidden())
 
     @property
     def offers_workload(self) -> bool:
-        """Whether a workload stands in the panel, and not the user's own program or a process that is looked at."""
+        """Whether the panel holds a workload, rather than the user's own program or a process being watched."""
         return not self.watching and self.attached.isHidden()
 
     def _choose_workload(self) -> None:
@@ -588,8 +587,8 @@ class WorkloadPanel(QFrame):
         self._device_changed()
 
     def _show_form(self, form: QWidget) -> None:
-        """Bring a form to the front; those behind it take no room, else the longest would make the others scroll."""
-        # Ignored pages give the stack no height.
+        """Bring a form to the front. Hidden forms take no room, or the longest would make the others scroll."""
+        # Pages with an Ignored policy do not contribute to the stack's height.
         for place in range(self._stack.count()):
             page = self._stack.widget(place)
             if page is form:
@@ -604,13 +603,13 @@ class WorkloadPanel(QFrame):
         self._scroll.show_top()
 
     def take_preset(self, workload: str, values: Mapping[str, Any]) -> None:
-        """Choose a workload, and fill its form with what a preset changes of its defaults."""
+        """Select a workload, and fill its form with a preset's changes to the defaults."""
         self.workload.setCurrentIndex(self.workload.findData(workload))
         self.form.take_preset(values)
         self._form_changed()
 
     def _choice_changed(self) -> None:
-        """Run where the choice says: on one device, or on several."""
+        """Run on the chosen device, or devices."""
         value = self.device.currentData()
         if not isinstance(value, str) or value == OTHERS:
             return
@@ -633,7 +632,7 @@ class WorkloadPanel(QFrame):
         self.device.setEnabled(self._commanding and not self._running)
 
     def _show_device(self) -> None:
-        """Let the choice show where the form runs; tells when the first of several devices is another one."""
+        """Show the form's devices in the choice; emit `device_chosen` if the first of several devices changed."""
         form = None
         if not self.watching:
             form = self.form
@@ -648,7 +647,7 @@ class WorkloadPanel(QFrame):
         own = None
         if isinstance(form, ParallelForm):
             own = form.own_device
-        # Told once the first of several devices is another: predictions and cards follow it.
+        # Emitted when the first of several devices changes: predictions and cards follow it.
         if own != self._ranks_on:
             self._ranks_on = own
             if self._commanding:
@@ -667,10 +666,10 @@ class WorkloadPanel(QFrame):
         self.changed.emit()
 
     def _whole_text(self) -> str:
-        """What is wrong with the values together, or what they should make one cautious of."""
+        """What is wrong with the values in combination, or what to be careful about."""
         spec = self.form.spec()
         if spec is not None:
-            # what is missing is said in place of the prediction
+            # What is missing is shown in place of the prediction.
             if spec.missing:
                 refusals = []
             else:
@@ -719,13 +718,13 @@ def put_into_panel(run: RunView, panel: WorkloadPanel, devices: Sequence[Device]
     """Fill the panel with a run.
 
     Args:
-        run: as it was recorded.
-        panel: of the live session.
-        devices: those of today.
-        preferred: the device that is chosen where there is none like that of the run.
+        run: a recorded run.
+        panel: panel of the live session.
+        devices: devices of this machine.
+        preferred: device to select if none matches the run's.
 
     Returns:
-        What could not be taken as it was, in a sentence each; "" when everything could.
+        What could not be adopted as it was, in a sentence each; "" if everything could.
     """
     if run.workload == WATCH and PID in run.spec:
         return "That recording is of a process that was watched from outside; it cannot be started again from here."
@@ -738,14 +737,14 @@ def put_into_panel(run: RunView, panel: WorkloadPanel, devices: Sequence[Device]
         return ""
     known = {name: value for name, value in run.spec.items() if name in panel.form.spec_type.model_fields}
     left_out = sorted(set(run.spec) - set(known))
-    # Ranks of a recording are named by their devices, of which some may not be here today.
+    # Ranks of a recording are identified by their devices, some of which may not exist here.
     ranks = [name.strip() for name in str(known.get("devices") or "").split(",") if name.strip()]
     several = bool(ranks) and isinstance(panel.form, ParallelForm)
     if several:
         said = _missing_ranks(ranks, devices)
     else:
         said = _choose_device(run, panel, devices, preferred)
-    # The device first: values are checked against it as they come in.
+    # The device first: values are checked against it.
     panel.form.set_values(known)
     panel.change_fields(known)
     if left_out:
@@ -754,7 +753,7 @@ def put_into_panel(run: RunView, panel: WorkloadPanel, devices: Sequence[Device]
 
 
 def _missing_ranks(ranks: Sequence[str], devices: Sequence[Device]) -> list[str]:
-    """Say which devices of the run's ranks are not here; which to take instead is the user's choice."""
+    """Say which devices of the run's ranks do not exist here; which to use instead is the user's choice."""
     there = {device.name for device in devices}
     missing = list(dict.fromkeys(name for name in ranks if name not in there))
     if not missing:
@@ -766,7 +765,7 @@ def _missing_ranks(ranks: Sequence[str], devices: Sequence[Device]) -> list[str]
 
 
 def _choose_device(run: RunView, panel: WorkloadPanel, devices: Sequence[Device], preferred: str) -> list[str]:
-    """Choose the device of the run, or one like it; says so where it is another."""
+    """Select the run's device, or one like it; say so if it is a different one."""
     there = {device.name: device for device in devices}
     found = there.get(run.device)
     if found is not None and found.problem is None:

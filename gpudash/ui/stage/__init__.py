@@ -1,4 +1,4 @@
-"""The stage: the demo in full screen, in type that the last row reads."""
+"""The stage: the demo in full screen, in type that can be read from the back row."""
 
 from gpudash.ui.stage.window import StageWindow
 

@@ -1,4 +1,4 @@
-"""Paints a picture of the stage, as large as the screen allows: code, blocks, columns, curves, guesses, a sentence."""
+"""Paints a picture of the stage at screen size: code, blocks, columns, curves, guesses, a sentence."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from gpudash.ui.stage.painting import AXIS, CODE, FIGURE, HIGH, LEAST, PEAK, WID
 from gpudash.units import format_bytes
 
 CODE_SHARE = 0.28
-"""Of the height for the code and the blocks."""
+"""Share of the height taken by the code and the blocks."""
 
 
 class StageCanvas(StagePainting):
-    """Shows one picture.
+    """Paints one picture.
 
     Args:
         palette: colours.
 
     Attributes:
-        code_place: where the code is, for an editor that takes its place.
+        code_place: rectangle of the code, which the editor covers.
     """
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
@@ -36,7 +36,7 @@ class StageCanvas(StagePainting):
         self.code_place = QRectF()
 
     def show_picture(self, picture: StagePicture) -> None:
-        """Show another step."""
+        """Show the picture of another step."""
         if picture != self._picture:
             self._picture = picture
             self.setAccessibleName(picture.title)
@@ -44,7 +44,7 @@ class StageCanvas(StagePainting):
             self.update()
 
     def set_screen(self, width: int, height: int) -> None:
-        """Size the type for a whole screen of so many pixels."""
+        """Scale the type for a screen of this size, in pixels."""
         self._scale = min(width / WIDE, height / HIGH)
         self._lay_out()
         self.update()
@@ -71,7 +71,7 @@ class StageCanvas(StagePainting):
         painter.end()
 
     def _lay_out(self) -> None:
-        """Where the parts are: head, code beside blocks, the plot, the sentence."""
+        """Place the parts: head, code beside blocks, plot, sentence."""
         width, height = float(self.width()), float(self.height())
         edge = self.edge
         self._gap = max(8.0, 24 * self._scale)
@@ -107,7 +107,7 @@ class StageCanvas(StagePainting):
         self._write(painter, room, text, self._font(FIGURE), ink)
 
     def _rows(self, painter: QPainter, rows: Sequence[GuessRow]) -> None:
-        """Guesses beside what came, a row each under their titles."""
+        """Guesses beside the actual values, one row each below their titles."""
         colours = self._colours
         place = QRectF(self.code_place.topLeft(), self._plot_place.bottomRight())
         step = min(place.height() / (len(rows) + 1), self._line(FIGURE) * 3)
@@ -156,7 +156,7 @@ class StageCanvas(StagePainting):
         left = place.left() + self._gap + number_width + self._gap
         room = place.right() - self._gap - figures - left
         widest = max(QFontMetricsF(font).horizontalAdvance(line.text) for line in lines)
-        # one size for all lines, so that they stand under one another as in an editor
+        # One size for all lines, so that columns align as in an editor.
         if widest > room:
             font.setPixelSize(max(LEAST[AXIS], int(font.pixelSize() * room / widest)))
         coloured = spans_of([line.text for line in lines])
@@ -197,7 +197,7 @@ class StageCanvas(StagePainting):
     def _coloured(
         self, painter: QPainter, place: QRectF, text: str, font: QFont, spans: Sequence[Span], kinds: Mapping[str, str]
     ) -> None:
-        """Numbers, words of Python and strings in their colours, over the text as it stands."""
+        """Paint numbers, keywords and strings in their colours over the text."""
         metrics = QFontMetricsF(painter.font())
         for span in spans:
             begin, length = span.begin, span.length
@@ -276,7 +276,7 @@ class StageCanvas(StagePainting):
         self._limit(painter, chart, placed, taken)
 
     def _piles(self, painter: QPainter, chart: StageChart, placed: PlacedChart) -> list[QRectF]:
-        """Paint the columns without words; where each is."""
+        """Paint the columns without their text; return the rectangle of each."""
         taken = []
         for column, boxes, top in zip(chart.columns, placed.columns, placed.tops, strict=True):
             for block, box in zip(column.blocks, boxes, strict=True):
@@ -298,7 +298,7 @@ class StageCanvas(StagePainting):
             left = header.x - 2
             painter.drawLine(QPointF(left, plot.y), QPointF(left, plot.bottom))
         for y, text in placed.ticks:
-            # the lowest one stands on the edge: it keeps within the plot's own place
+            # The lowest label is on the plot's edge: keep it inside.
             middle = min(y, plot.bottom - line / 2 + 1)
             room = QRectF(self.edge, middle - line / 2, plot.x - self.edge - self._gap * 0.5, line)
             self._write(painter, room, text, font, colours.muted, Qt.AlignmentFlag.AlignRight)
@@ -326,12 +326,12 @@ class StageCanvas(StagePainting):
         )
 
     def _block_label(self, painter: QPainter, box: QRectF, block: StageBlock, chart: StageChart) -> None:
-        """A block's name and size, where it is high and wide enough for them."""
+        """A block's name and size, if the block is large enough for them."""
         line = self._line(AXIS)
         if box.height() < line * 1.05:
             return
         if block.kind == REFUSED:
-            # words between the lines of a hatch are not read
+            # Text on a hatch is unreadable: clear a strip for it.
             middle = QRectF(box.left() + 3, box.center().y() - line / 2, box.width() - 6, line)
             painter.fillRect(middle, mixed(QColor(self._colours.critical), QColor(self._colours.window), 0.8))
         pad = self._gap * 0.5
@@ -349,7 +349,7 @@ class StageCanvas(StagePainting):
             inner.setRight(room.left() - pad)
             self._write(painter, inner, block.name, name_font, ink)
             return
-        # a name that has no room says less than its figure does: its colour is told beside the code
+        # If only one fits, the figure says more than a cut name: the block's colour is explained beside the code.
         shrunk = QFont(name_font)
         shrunk.setPixelSize(max(self._smallest, round(name_font.pixelSize() * 0.8)))
         if QFontMetricsF(shrunk).horizontalAdvance(block.name) <= inner.width():
@@ -358,7 +358,7 @@ class StageCanvas(StagePainting):
             self._write(painter, inner, figure, figure_font, ink, Qt.AlignmentFlag.AlignHCenter)
 
     def _figure(self, painter: QPainter, column: StageColumn, header: QRectF, top: float) -> QRectF:
-        """What a pile comes to, over it."""
+        """The total of a column, above it."""
         colours = self._colours
         size = PEAK if column.is_peak else FIGURE
         ink = colours.text
@@ -374,7 +374,7 @@ class StageCanvas(StagePainting):
         font = self._font(size, bold=True)
         room = QRectF(header.left(), top - line * 1.05, header.width(), line)
         width = min(QFontMetricsF(font).horizontalAdvance(column.figure) + 8, room.width())
-        # over the line of a limit it would be struck through
+        # Clear the background, or the line of a limit would strike the figure through.
         ground = QColor(colours.field if colours.dark else colours.window)
         painter.fillRect(QRectF(room.center().x() - width / 2, room.top() + 2, width, line - 3), ground)
         return self._write(painter, room, column.figure, font, ink, Qt.AlignmentFlag.AlignHCenter)
@@ -394,7 +394,7 @@ class StageCanvas(StagePainting):
         painter.drawLine(QPointF(placed.plot.x, placed.guess), QPointF(placed.plot.right, placed.guess))
 
     def _clear_of_line(self, box: QRectF, y: float | None) -> QRectF:
-        """The part of a block for its label, so that a line at ``y`` does not strike it through."""
+        """The part of a block that its label can use without a line at ``y`` striking it through."""
         line = self._line(AXIS)
         if y is None or abs(box.center().y() - y) > line * 0.7:
             return box
@@ -436,7 +436,7 @@ class StageCanvas(StagePainting):
             self._write(painter, room, spare, plain, colours.muted)
 
     def _free_place(self, placed: PlacedChart, taken: Sequence[QRectF], width: float, line: float) -> QRectF | None:
-        """Where the limit's name hides no pile and no figure: under the line or above it, at the left or the right."""
+        """A place for the limit's name that covers no column and no figure: below or above the line, left or right."""
         plot, pad = placed.plot, self._gap * 0.5
         assert placed.limit is not None
         for top in (placed.limit + pad * 0.3, placed.limit - line - pad * 0.3):
@@ -499,7 +499,7 @@ class StageCanvas(StagePainting):
             self._write(painter, lower, name, self._font(AXIS), colours.muted)
 
     def _figure_rows(self, painter: QPainter, place: QRectF, panel: StagePanel) -> None:
-        """The figures of a panel without a curve, one under the other."""
+        """The figures of a panel without a curve, one below the other."""
         colours = self._colours
         count = max(1, len(panel.figures))
         step = min(place.height() / count, self._line(CODE) * 1.9)
@@ -512,7 +512,7 @@ class StageCanvas(StagePainting):
             self._write(painter, right, value, font, colours.text, Qt.AlignmentFlag.AlignRight)
 
     def _curve(self, painter: QPainter, place: QRectF, scene: PlotScene, known: bool) -> None:
-        """A scene of the drawing layer with its axes and its curve."""
+        """A scene of `gpudash.drawing`, with its axes and its curve."""
         colours, frame, font = self._colours, scene.frame, self._font(AXIS)
         metrics = QFontMetricsF(font)
         line = metrics.height()

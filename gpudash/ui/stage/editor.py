@@ -1,4 +1,4 @@
-"""The editor of *my three lines*: the lines in large type, and the size of the card they run on."""
+"""The editor for *my three lines*: the lines in large type, and the size of the card they run on."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ LARGEST_MIB = 1_048_576
 
 
 class LinesEditor(QFrame):
-    """Lies over the code.
+    """The editor, laid over the code.
 
     Signals:
-        accepted: the lines and the card's bytes are to be run.
-        rejected: they are to stay as they were.
+        accepted: run these lines on a card of this many bytes.
+        rejected: keep the lines as they were.
     """
 
     accepted = Signal(str, object)
@@ -56,7 +56,7 @@ class LinesEditor(QFrame):
         self.hide()
 
     def begin(self, source: str, limit: int) -> None:
-        """Show the lines and take the focus."""
+        """Show the lines and focus the editor."""
         self.text.setPlainText(source)
         self.limit.setText(str(max(1, limit // MIB)))
         self.show()
@@ -67,7 +67,7 @@ class LinesEditor(QFrame):
         self.text.setTextCursor(cursor)
 
     def set_pixels(self, code: int, controls: int) -> None:
-        """Write in type of so many pixels."""
+        """Set the font sizes in pixels."""
         self.text.setStyleSheet(f"font-family: '{self._mono}'; font-size: {code}px;")
         sheet = f"font-size: {controls}px;"
         for part in (self.run, self.cancel, self.limit, self.card, self.unit):
@@ -83,7 +83,7 @@ class LinesEditor(QFrame):
         self.accepted.emit("\n".join(lines), int(self.limit.text()) * MIB)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Ctrl+Enter runs and Esc cancels, wherever in it the focus is."""
+        """Ctrl+Enter runs and Esc cancels, wherever the focus is."""
         if isinstance(event, QKeyEvent) and event.type() is QEvent.Type.KeyPress:
             entered = event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter)
             if entered and event.modifiers() & Qt.KeyboardModifier.ControlModifier:

@@ -1,4 +1,4 @@
-"""Where a number is guessed: a field in large type, with its unit."""
+"""The field where a number is guessed, in large type and with its unit."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from gpudash.session.demo.scenes import SceneQuestion
 from gpudash.ui.widgets.plain_text import PlainLabel
 
 MOST_TYPED = 20
-"""Characters of a guess: a number and its unit."""
+"""Maximum length of a guess: a number and its unit."""
 
 
 class GuessEntry(QWidget):
-    """Takes a number; what is none is said in `problem`, and asked for again.
+    """Accepts a number. If the text is not one, `problem` says why and the field asks again.
 
     Signals:
-        guessed: a number, in the question's unit.
-        skipped: the learner wants to be shown.
+        guessed: the number, in the question's unit.
+        skipped: the learner wants to see the answer.
     """
 
     guessed = Signal(float)
@@ -41,7 +41,7 @@ class GuessEntry(QWidget):
         self.hide()
 
     def begin(self, question: SceneQuestion) -> None:
-        """Ask, and take the focus."""
+        """Show the question's field and focus it."""
         self._question = question
         self.problem = ""
         self.field.clear()
@@ -51,13 +51,13 @@ class GuessEntry(QWidget):
         self.field.setFocus()
 
     def set_pixels(self, size: int) -> None:
-        """Write in type of so many pixels."""
+        """Set the font size in pixels."""
         self.field.setStyleSheet(f"font-size: {size}px;")
         self.unit.setStyleSheet(f"font-size: {size}px;")
         self.field.setFixedWidth(9 * size)
 
     def accept(self) -> None:
-        """Take what was typed; nothing at all is no guess yet."""
+        """Accept the text as the guess; an empty field is ignored."""
         if self._question is None or not self.field.text().strip():
             self.field.setFocus()
             return
@@ -73,7 +73,7 @@ class GuessEntry(QWidget):
         self.guessed.emit(guess)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Enter guesses; in an empty field Space and the right arrow show without a guess, as they do elsewhere."""
+        """Enter submits the guess; in an empty field, Space and Right skip it, as they do elsewhere on the stage."""
         if isinstance(event, QKeyEvent) and event.type() is QEvent.Type.KeyPress:
             if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
                 self.accept()

@@ -1,4 +1,4 @@
-"""Buttons of the stage: a key as it is printed on a keyboard, and what it does."""
+"""Buttons of the stage: a key as printed on a keyboard, and what it does."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from gpudash.ui.widgets.plain_text import plain_tip
 
 
 class KeyButton(QPushButton):
-    """A key and what it does; a click does the same.
+    """A key and its action; clicking the button does the same.
 
     Args:
-        key: as it is printed.
-        label: what it does.
-        act: does it.
+        key: the key as printed on the keyboard.
+        label: what the key does.
+        act: called when the key is pressed.
         palette: colours.
-        tip: a sentence more.
+        tip: one more sentence, for the tooltip.
     """
 
     def __init__(self, key: str, label: str, act: Callable[[], None], palette: Palette, tip: str = "") -> None:
@@ -33,11 +33,11 @@ class KeyButton(QPushButton):
 
     @property
     def label(self) -> str:
-        """What it does."""
+        """What the key does."""
         return self._label
 
     def set_label(self, label: str) -> None:
-        """Say another thing that it does."""
+        """Change what the button says the key does."""
         if label != self._label:
             self._label = label
             self.setAccessibleName(f"{label} ({self._key})")
@@ -45,12 +45,12 @@ class KeyButton(QPushButton):
             self.update()
 
     def set_palette(self, palette: Palette) -> None:
-        """Draw in other colours."""
+        """Redraw in other colours."""
         self._colours = palette
         self.update()
 
     def set_pixels(self, size: int) -> None:
-        """Write in type of so many pixels."""
+        """Set the font size in pixels."""
         self.setStyleSheet(f"font-size: {size}px; border: 0px; background: transparent; padding: 0px;")
         self.updateGeometry()
 
@@ -61,7 +61,7 @@ class KeyButton(QPushButton):
         return QSize(round(width + 6), max(26, round(height * 1.55)))
 
     def minimumSizeHint(self) -> QSize:
-        """The type's size follows the screen's; it must not hold the screen's size up."""
+        """Small, so that the buttons never stop the window from shrinking with the screen."""
         return QSize(0, 0)
 
     def paintEvent(self, event: QPaintEvent) -> None:

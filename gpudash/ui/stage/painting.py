@@ -1,4 +1,4 @@
-"""What the parts of the stage are painted with: type that fits its room, and blocks of memory."""
+"""Base of the stage's painting: text that shrinks to fit its room, and blocks of memory."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from gpudash.session.demo.pictures import REFUSED
 from gpudash.ui.colours import Palette, mixed
 
 CODE, PEAK, FIGURE, AXIS = 56, 44, 36, 28
-"""Sizes of type on a screen of `WIDE` by `HIGH` pixels: code, the peak, figures and names, axes and remarks."""
+"""Font sizes in pixels on a `WIDE` × `HIGH` screen: code, the peak, figures and names, axes and remarks."""
 
 SMALLEST = 24
-"""Size down to which a text is drawn that is too long: 18 pt."""
+"""Smallest font size that a long text shrinks to; 18 pt."""
 
 WIDE, HIGH = 2560, 1440
 
 LEAST = {CODE: 18, PEAK: 18, FIGURE: 15, AXIS: 13}
-"""Pixels below which no type goes, on however small a screen."""
+"""Minimum font sizes in pixels, on a screen of any size."""
 
 HATCH_PX = 7
-"""From line to line of the hatch that says: does not fit."""
+"""Distance between the lines of the hatch that means "does not fit"."""
 
 FILL, FILL_COMING = 0.38, 0.78
-"""Share of the ground in a block's colour: of one that is there, and of one that is still to come."""
+"""Share of the background in a block's colour: for an existing block, and for one still to come."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnText:
-    """A text as it was painted.
+    """A text that was painted.
 
     Attributes:
-        text: whole.
-        place: what it takes.
-        room: what it may take.
-        cut: whether it was shortened.
+        text: the whole text.
+        place: rectangle it takes.
+        room: rectangle it may take.
+        cut: whether it was elided.
     """
 
     text: str
@@ -48,13 +48,13 @@ class DrawnText:
 
 
 class StagePainting(QWidget):
-    """A widget that is painted in type for a whole screen.
+    """A widget that paints type sized for a whole screen.
 
     Args:
         palette: colours.
 
     Attributes:
-        drawn: the texts of the newest painting.
+        drawn: texts of the latest paint event.
     """
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
@@ -68,22 +68,22 @@ class StagePainting(QWidget):
         self._mono = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont).family()
 
     def set_palette(self, palette: Palette) -> None:
-        """Draw in other colours."""
+        """Redraw in other colours."""
         self._colours = palette
         self.update()
 
     @property
     def edge(self) -> float:
-        """Pixels between the screen's edge and what is on it."""
+        """Margin between the screen's edge and its content, in pixels."""
         return 72 * self._scale
 
     def px(self, size: int) -> int:
-        """Pixels of a size of type on this screen."""
+        """A font size scaled to this screen, in pixels."""
         return max(LEAST.get(size, 1), round(size * self._scale))
 
     @property
     def _smallest(self) -> int:
-        """Pixels of the smallest type on this screen: 18 pt on one of full size."""
+        """Smallest font size on this screen, in pixels; 18 pt on a full-size one."""
         return max(LEAST[AXIS], round(SMALLEST * self._scale))
 
     def _font(self, size: int, *, bold: bool = False, mono: bool = False) -> QFont:
@@ -106,7 +106,8 @@ class StagePainting(QWidget):
         colour: QColor | str,
         align: Qt.AlignmentFlag = Qt.AlignmentFlag.AlignLeft,
     ) -> QRectF:
-        """Write a line of text within ``room``: smaller, by a quarter at most, where it is too long, and then cut."""
+        """Write a line of text within ``room``; if it is too long, shrink it by about a quarter at most, then elide
+        it."""
         if not text.strip():
             return QRectF()
         used = QFont(font)
@@ -139,7 +140,7 @@ class StagePainting(QWidget):
         return QColor(curves.get(kind, curves["reference"]))
 
     def _fill(self, painter: QPainter, box: QRectF, block: StageBlock, *, coming: bool, radius: float = 0) -> None:
-        """A block: solid where it is there, a dashed edge where it is to come, a warning's where nobody named it."""
+        """Paint a block: solid if it exists, dashed if still to come, with a warning's edge if it was not named."""
         ground = QColor(self._colours.window if self._colours.dark else self._colours.panel)
         colour = self._colour(block.kind)
         share = FILL_COMING if coming else FILL
@@ -166,7 +167,7 @@ class StagePainting(QWidget):
             painter.drawRoundedRect(box.adjusted(inset, inset, -inset, -inset), radius, radius)
 
     def _hatch(self, painter: QPainter, box: QRectF) -> None:
-        """What does not fit, and nothing else."""
+        """The hatch that means "does not fit"; it is used for nothing else."""
         painter.save()
         painter.setClipRect(box)
         painter.setPen(QPen(QColor(self._colours.critical), max(1.0, 2 * self._scale)))

@@ -1,4 +1,4 @@
-"""The stage's own window, over the whole screen: the show, its keys, a field for guesses, and the editor of lines."""
+"""The full-screen window of the stage: the show, its keys, a field for guesses, and the editor of lines."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.window.workspace import Workspace
 
 TICK_MS = 100
-"""How often the show looks whether it can go on."""
+"""Milliseconds between checks whether the show can go on."""
 
 
 class StageWindow(QWidget):
-    """One showing of the demo or of a lesson; it takes itself away when it is left, and the window is as it was.
+    """One showing of the demo or of a lesson. Leaving it closes the window and restores the main window.
 
     Args:
-        workspace: over a live session.
-        auto: wait for nobody.
+        workspace: workspace over a live session.
+        auto: advance without waiting for the viewer.
         simulate: prefer the simulated GPU.
-        scenes: what is played.
-        first: number of the first of them.
-        pace: how long things stay.
-        name: of what is played, for the window's title.
-        on_guess: as `Show` takes it.
-        show: what is played, in place of one that is made of the arguments above.
+        scenes: scenes to play.
+        first: number of the first scene.
+        pace: how long each step stays.
+        name: name of the show, for the window title.
+        on_guess: passed to `Show`.
+        show: a show to play in place of one built from the arguments above.
 
     Signals:
-        over: the demo has been left.
+        over: the show was left.
     """
 
     over = Signal()
@@ -108,12 +108,12 @@ class StageWindow(QWidget):
 
     @property
     def is_over(self) -> bool:
-        """Whether it has been left."""
+        """Whether the show was left."""
         return self._is_over
 
     @property
     def buttons(self) -> list[KeyButton]:
-        """All of them, in the order in which they stand."""
+        """All buttons, in layout order."""
         return [
             *self.choices,
             self.skip,
@@ -130,7 +130,7 @@ class StageWindow(QWidget):
         ]
 
     def begin(self, position: int = 0, *, full: bool = True) -> None:
-        """Fill the screen and begin with a scene; not ``full``: as large as it is."""
+        """Start at a scene, in full screen unless ``full`` is false."""
         self.play.start(position)
         self._timer.start()
         self.refresh()
@@ -145,14 +145,14 @@ class StageWindow(QWidget):
             self.entry.field.setFocus()
 
     def refresh(self) -> None:
-        """Let the show go on, and show how it stands."""
+        """Advance the show and update the screen."""
         if self._is_over:
             return
         self.play.tick(time.monotonic())
         self._present()
 
     def leave(self) -> None:
-        """End the demo: its run is stopped, its processes end."""
+        """End the show: stop its run and its processes."""
         if self._is_over:
             return
         self._is_over = True
@@ -185,7 +185,7 @@ class StageWindow(QWidget):
         column.addLayout(self._row)
 
     def _present(self) -> None:
-        """Show the picture, and the keys that mean something now."""
+        """Show the picture, and only the keys that apply now."""
         play = self.play
         if self._is_over:
             return
@@ -232,7 +232,7 @@ class StageWindow(QWidget):
         play = self.play
         scene = f"scene {self._first + play.position} of {self._first + len(play.scenes) - 1}"
         if play.asking:
-            return scene  # the guesses have the room
+            return scene  # the guesses take the room
         steps = max(1, len(play.pictures))
         return f"step {min(play.step + 1, steps)} of {steps} · {scene}"
 
@@ -240,7 +240,7 @@ class StageWindow(QWidget):
         return lambda: self.play.take_guess(choice)
 
     def _show_entry(self, shown: bool) -> None:
-        """Ask for a number where none is asked for yet; give the focus back once it is there."""
+        """Show the number field when it is needed; hide it and take the focus back once the guess is made."""
         question = self.play.question
         if not shown or question is None:
             if not self.entry.isHidden():
@@ -300,13 +300,13 @@ class StageWindow(QWidget):
         self.setAutoFillBackground(True)
 
     def _hold(self, held: bool) -> None:
-        """Let the window know that the demo is on."""
+        """Tell the main window whether the show is running."""
         self._workspace.playing_demo = held
         self._workspace.dashboard.results_in_front = not held
         self._workspace.changed.emit()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """The keys that are printed on the buttons, where those are to be seen."""
+        """Handle the keys printed on the visible buttons."""
         keys = {
             Qt.Key.Key_Space: self.next,
             Qt.Key.Key_Right: self.next,
@@ -353,6 +353,6 @@ class StageWindow(QWidget):
         self.editor.set_pixels(max(18, self.canvas.px(CODE) * 3 // 4), small)
 
     def closeEvent(self, event: QCloseEvent) -> None:
-        """Whoever closes its window leaves the demo."""
+        """Closing the window leaves the show."""
         event.accept()
         self.leave()

@@ -1,1 +1,1 @@
-"""What every part of the window is made of: looks, labels, fields, tables."""
+"""The building blocks of every part of the window: theme, labels, fields, tables."""

@@ -1,4 +1,4 @@
-"""One control per field of a pydantic model: made, read, filled and explained from the field itself."""
+"""One control per field of a pydantic model: created, read, filled and explained from the field itself."""
 
 from __future__ import annotations
 
@@ -29,23 +29,24 @@ Control = QLineEdit | QComboBox | QCheckBox
 
 
 AROUND_WORDS_PX, AROUND_NARROW_PX = 30, 24
-"""Logical pixels of a choice beside its words: border, padding and arrow of the style sheet, and Qt's own margin; and
-of one of the role "narrow", as two beside each other have it.
+"""Width of a combo box beside its text, in logical pixels: border, padding and arrow of the style sheet, and Qt's own
+margin; and the same for the role "narrow", used for two boxes side by side.
 """
 
 _EXPLAINED = re.compile(r": | \(")
-"""Begins what explains the words before it."""
+"""Separates a choice's name from its explanation."""
 
 
 class ChoiceField(QComboBox):
-    """A choice that leaves the wheel to what scrolls around it; with the focus and Ctrl the wheel changes it.
+    """A combo box that ignores the wheel, so that the area around it scrolls; with the focus and Ctrl, the wheel
+    works.
 
-    Where it has no room for all of its words, it shows those before the first colon or bracket; its list has all.
+    If its text does not fit, it shows the part before the first colon or parenthesis; its popup shows all of it.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)  # else the wheel takes the focus from where somebody types
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)  # else the wheel takes the focus from a field being typed in
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         if self.hasFocus() and event.modifiers() & Qt.KeyboardModifier.ControlModifier:
@@ -54,7 +55,7 @@ class ChoiceField(QComboBox):
             event.ignore()
 
     def sizeHint(self) -> QSize:
-        """So wide that the longest of its words is shown whole."""
+        """Wide enough for the longest entry."""
         metrics = self.fontMetrics()
         longest = max((metrics.horizontalAdvance(self.itemText(row)) for row in range(self.count())), default=0)
         return super().sizeHint().expandedTo(QSize(longest + self._around, 0))
@@ -75,20 +76,20 @@ class ChoiceField(QComboBox):
 
 _OF_FORM = (QEvent.Type.LayoutRequest, QEvent.Type.Resize, QEvent.Type.Show)
 _OF_FIELD = (QEvent.Type.FocusIn, QEvent.Type.FocusOut)
-"""What happens to a form and its fields that may move what is said."""
+"""Events of a form and of its fields that may move or change a bubble."""
 
 
 class ErrorBubbles(QObject):
-    """Says what is wrong with a field of a form: below it, over what is there, so that nothing moves.
+    """Shows the error of a field in a bubble below it, over other content, so that nothing moves.
 
-    All wrong fields are marked; it is said of the one with the focus, else of the first.
+    All invalid fields are marked; the bubble shows the error of the one with the focus, else of the first.
 
     Args:
-        form: which the fields lie in.
+        form: form that contains the fields.
     """
 
     ROOM = 34
-    """Logical pixels that a form leaves below its last field for what is wrong with that one."""
+    """Logical pixels that a form leaves below its last field for the bubble."""
 
     def __init__(self, form: QWidget) -> None:
         super().__init__(form)
@@ -97,7 +98,7 @@ class ErrorBubbles(QObject):
         form.installEventFilter(self)
 
     def add(self, name: str, control: QWidget) -> None:
-        """Have a field called ``name``."""
+        """Register a field called ``name``."""
         bubble = PlainLabel("", self._form)
         bubble.setProperty("role", "bubble")
         bubble.setWordWrap(True)
@@ -107,11 +108,11 @@ class ErrorBubbles(QObject):
         control.installEventFilter(self)
 
     def error(self, name: str) -> str:
-        """What is wrong with a field, whether it is in view or not; "" while it is right."""
+        """The error of a field, whether it is visible or not; "" while it is valid."""
         return self._fields[name][1].text()
 
     def show_errors(self, errors: Mapping[str, str]) -> None:
-        """Mark the fields in ``errors`` with what is wrong with them, and no others."""
+        """Mark exactly the fields in ``errors``, with these errors."""
         for name, (control, bubble) in self._fields.items():
             bubble.setText(errors.get(name, ""))
             if control.property("invalid") != (name in errors):
@@ -137,7 +138,7 @@ class ErrorBubbles(QObject):
 
 
 def make_control(field: FieldInfo, extra: Mapping[str, Any]) -> Control:
-    """The control for ``field``: choices, a switch, or a line of text with its unit."""
+    """The control for ``field``: a combo box, a check box, or a line edit with its unit."""
     choices = ()
     if typing.get_origin(field.annotation) is typing.Literal:
         choices = typing.get_args(field.annotation)
@@ -151,8 +152,8 @@ def make_control(field: FieldInfo, extra: Mapping[str, Any]) -> Control:
     if field.annotation is bool:
         return QCheckBox()
     line = QLineEdit()
-    line.setProperty("role", "value")  # its words begin below those of a choice
-    line.setAcceptDrops(False)  # files dropped on the window are opened, wherever they fall
+    line.setProperty("role", "value")  # aligns its text with that of a combo box
+    line.setAcceptDrops(False)  # a file dropped anywhere on the window opens
     if "unit" in extra and not is_bytes(field):
         unit = PlainLabel(str(extra["unit"]), line)
         unit.setProperty("role", "muted")
@@ -170,12 +171,12 @@ def _optional(field: FieldInfo) -> bool:
 
 
 def is_bytes(field: FieldInfo) -> bool:
-    """Whether the field is a size, written and read as 512MiB."""
+    """Whether the field is a size, written and read like 512MiB."""
     return isinstance(field.json_schema_extra, dict) and field.json_schema_extra.get("unit") == "bytes"
 
 
 def tooltip(field: FieldInfo, extra: Mapping[str, Any]) -> str:
-    """The field's help, and its range where it has one."""
+    """The field's help, with its range if it has one."""
     limits = {type(limit).__name__: limit for limit in field.metadata}
     low = getattr(limits.get("Ge"), "ge", None)
     high = getattr(limits.get("Le"), "le", None)
@@ -206,7 +207,7 @@ def on_change(control: Control, callback: Any) -> None:
 
 
 def read_control(control: Control) -> Any:
-    """What is in a control; empty text is ``None``."""
+    """The value of a control; empty text is ``None``."""
     if isinstance(control, QComboBox):
         return control.currentData()
     if isinstance(control, QCheckBox):
@@ -215,7 +216,7 @@ def read_control(control: Control) -> Any:
 
 
 def write_control(control: Control, value: Any, is_bytes: bool) -> None:
-    """Fill a control without telling anybody."""
+    """Fill a control without emitting signals."""
     with QSignalBlocker(control):
         if isinstance(control, QComboBox):
             control.setCurrentIndex(control.findData(value))
@@ -225,7 +226,7 @@ def write_control(control: Control, value: Any, is_bytes: bool) -> None:
             control.clear()
         else:
             control.setText(_number_text(value, is_bytes))
-            control.setCursorPosition(0)  # of a value that is longer than its field, the beginning is seen
+            control.setCursorPosition(0)  # a value longer than its field shows its beginning
 
 
 def _number_text(value: Any, is_bytes: bool) -> str:
@@ -244,7 +245,7 @@ def _exact_size(size: int) -> str:
 
 
 def disable_choices(combo: QComboBox, refused: Mapping[str, str]) -> None:
-    """Make the choices in ``refused`` (value → reason) unavailable, and all others available."""
+    """Disable the choices in ``refused`` (value → reason), and enable all others."""
     model = combo.model()
     assert isinstance(model, QStandardItemModel)
     for row in range(combo.count()):

@@ -1,4 +1,4 @@
-"""Several buttons that are one stop of the Tab key; the arrow keys go from one to the next."""
+"""Several buttons that are one tab stop; the arrow keys move between them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _ALONG = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}
 
 
 class FocusGroup(QObject):
-    """Tab comes to the member that had the focus last; the first one that can take it unless there is one.
+    """Tab focuses the member that had the focus last, or else the first one that can have it.
 
-    The arrow keys are also keys of the plots around, so that a member takes them before a shortcut does.
+    The plots around also use the arrow keys, so a member handles them before a shortcut does.
 
     Args:
-        upright: whether the members lie above each other and leave Left and Right to others; a click gives those the
-            focus too.
+        upright: whether the members are stacked vertically: Left and Right are ignored, and a click also focuses a
+            member.
 
     Attributes:
         members: in the order of the arrow keys.
-        joined: the groups that are one stop with this one, in their order; itself among them.
+        joined: the groups that share one tab stop with this one, in order, including itself.
     """
 
     def __init__(self, parent: QObject, members: Sequence[QWidget] = (), *, upright: bool = False) -> None:
@@ -41,14 +41,14 @@ class FocusGroup(QObject):
         self.hold(members)
 
     def join(self, first: FocusGroup) -> None:
-        """Be one stop with ``first`` and all that have joined it, behind their members."""
+        """Share one tab stop with ``first`` and all groups that joined it; members of this group come after theirs."""
         self.joined = first.joined
         self.joined.append(self)
         self.destroyed.connect(partial(self.joined.remove, self))
         self._choose_stop()
 
     def hold(self, members: Sequence[QWidget]) -> None:
-        """Have these members, in this order, and no others."""
+        """Set the members, in this order."""
         for left in set(self.members) - set(members):
             left.removeEventFilter(self)
         for new in set(members) - set(self.members):

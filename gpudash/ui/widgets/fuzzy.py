@@ -1,34 +1,34 @@
-"""Finding names by a few of their letters."""
+"""Fuzzy matching: finding names by some of their letters."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 AT_START = 6.0
-"""For a letter that begins a word."""
+"""Bonus for a letter at the start of a word."""
 
 IN_ROW = 6.5
-"""For a letter right behind the one before."""
+"""Bonus for a letter right after the previous match."""
 
 SKIPPED = 0.02
-"""Taken off for each letter of the text that is not looked for: the shorter of two is meant."""
+"""Penalty for each letter of the text that is not matched, so that shorter texts win."""
 
 SECOND = 0.5
-"""What a letter found in the place (the menu) is worth beside one found in the name."""
+"""Weight of a match in the place (the menu), relative to one in the name."""
 
 NEVER = float("-inf")
 
 
 def score(query: str, text: str) -> float | None:
-    """How well the letters of ``query`` are found in this order in ``text``; ``None`` when they are not.
+    """How well the letters of ``query`` match ``text`` in this order; ``None`` if they do not.
 
-    Letters at the beginnings of words, and letters in a row, are worth more. Case and spaces do not count.
+    Letters at starts of words and consecutive letters score higher. Case and spaces are ignored.
     """
     letters, found = query.lower().replace(" ", ""), text.lower()
     if not _holds(letters, found):
         return None
     starts = [not before.isalnum() or (now.isupper() and before.islower()) for before, now in _pairs(text)]
-    # best[i]: the highest score with the letters so far, the last of them at place i of the text
+    # best[i]: the highest score for the letters so far with the last of them matched at index i of the text.
     best = [NEVER] * len(found)
     for number, letter in enumerate(letters):
         reached, before, free = best, NEVER, NEVER if number else 0.0
@@ -52,10 +52,10 @@ def score(query: str, text: str) -> float | None:
 
 
 def rank(query: str, entries: Sequence[tuple[str, str]]) -> list[int]:
-    """Places of the entries that hold every word of ``query``, the best first; all of them for an empty query.
+    """Indices of the entries that match every word of ``query``, best first; all entries for an empty query.
 
     Args:
-        query: words, each of which may be abbreviated, in any order.
+        query: words in any order; each may be abbreviated.
         entries: (name, place), such as ("Range as CSV…", "File ▸ Export").
     """
     terms = query.split()

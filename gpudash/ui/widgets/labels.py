@@ -1,4 +1,4 @@
-"""Labels, buttons, search fields and shortened words that several parts of the window use."""
+"""Labels, buttons, search fields and text shortening that several parts of the window use."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
 
 def title_label(text: str) -> QLabel:
-    """The title of a pane."""
+    """The title of a panel."""
     return PlainLabel(text, role="title")
 
 
 def worded_label(role: str, *, wraps: bool = True) -> PlainLabel:
-    """A label whose words can be selected, in the look of ``role``."""
+    """A label with selectable text, styled for ``role``."""
     return _worded(PlainLabel(), role, wraps=wraps)
 
 
 def wrapping_label(role: str) -> WrappingLabel:
-    """A label whose words can be selected and are read whole in a narrow place too, in the look of ``role``."""
+    """A label with selectable text that wraps to any width, styled for ``role``."""
     return _worded(WrappingLabel(), role, wraps=True)
 
 
@@ -39,7 +39,7 @@ def _worded(label: Label, role: str, *, wraps: bool) -> Label:
 
 
 def worded_button(text: str, tip: str, act: Callable[[], object]) -> QPushButton:
-    """A button that says in its tooltip what it does."""
+    """A button whose tooltip says what it does."""
     button = QPushButton(text)
     button.setToolTip(plain_tip(tip))
     button.clicked.connect(lambda _checked=False: act())
@@ -47,7 +47,7 @@ def worded_button(text: str, tip: str, act: Callable[[], object]) -> QPushButton
 
 
 def set_role(widget: QWidget, role: str) -> None:
-    """Give a widget another of the style sheet's looks."""
+    """Set the role of a widget and apply the style sheet again."""
     if widget.property("role") == role:
         return
     widget.setProperty("role", role)
@@ -56,7 +56,7 @@ def set_role(widget: QWidget, role: str) -> None:
 
 
 def search_field(placeholder: str, name: str, tip: str = "") -> QLineEdit:
-    """A field that what is shown is searched or narrowed by; ``name`` is read out to who cannot see it."""
+    """A line edit that searches or filters what is shown; ``name`` is its accessible name."""
     field = QLineEdit()
     field.setPlaceholderText(placeholder)
     field.setAccessibleName(name)
@@ -66,9 +66,9 @@ def search_field(placeholder: str, name: str, tip: str = "") -> QLineEdit:
 
 
 def discard(widgets: list[QWidget], layout: QLayout) -> None:
-    """Take ``widgets`` out of ``layout`` for good and empty the list.
+    """Remove ``widgets`` from ``layout``, delete them, and empty the list.
 
-    They are known by reference: what a layout gives out of itself is an item whose wrapper outlives it.
+    The caller keeps the references: items taken from a layout are wrappers that outlive their widgets.
     """
     for widget in widgets:
         layout.removeWidget(widget)
@@ -78,7 +78,7 @@ def discard(widgets: list[QWidget], layout: QLayout) -> None:
 
 
 def fitting_text(text: str, metrics: QFontMetrics, room: float) -> str:
-    """As many words from the beginning of ``text`` as fit into ``room`` pixels, and always the first."""
+    """As many words from the start of ``text`` as fit into ``room`` pixels, but at least the first."""
     for count in range(len(text.split(" ")), 1, -1):
         beginning = first_words(text, count)
         if metrics.horizontalAdvance(beginning) <= room:
@@ -87,7 +87,7 @@ def fitting_text(text: str, metrics: QFontMetrics, room: float) -> str:
 
 
 def wrapped_text(text: str, metrics: QFontMetrics, room: float) -> str:
-    """``text`` in lines that fit into ``room`` pixels; longer words are broken, as `with_line_breaks` does."""
+    """``text`` in lines that fit into ``room`` pixels; longer words are broken as by `with_line_breaks`."""
     lines: list[str] = []
     for word in with_line_breaks(text, metrics, room).replace("\n", " \n").split(" "):
         longer = word
@@ -103,14 +103,14 @@ def wrapped_text(text: str, metrics: QFontMetrics, room: float) -> str:
 
 
 LEAST_PIECE_PX = 60
-"""Logical pixels below which no word is broken: a label that has not been laid out has no width to go by."""
+"""Logical pixels; in less room, no word is broken: a label that has not been laid out has no real width."""
 
 BREAKS = "(,.=/_)"
-"""Behind these a word that is too long goes on in the next line, where one of them is."""
+"""A word that is too long is broken after one of these, if it has one in a suitable place."""
 
 
 def with_line_breaks(text: str, metrics: QFontMetrics, room: float) -> str:
-    """``text`` with a new line within each word that is wider than ``room`` pixels, such as a line of a program."""
+    """``text`` with newlines within each word that is wider than ``room`` pixels, such as a line of code."""
     return " ".join("\n".join(_pieces(word, metrics, room)) for word in text.split(" "))
 
 
@@ -124,10 +124,10 @@ def _pieces(word: str, metrics: QFontMetrics, room: float) -> Iterator[str]:
 
 
 class WrappingLabel(PlainLabel):
-    """A label whose words wrap, also within one that is wider than the label is.
+    """A label that wraps its text, also within words that are wider than the label.
 
     Attributes:
-        full_text: as it was given, without the ends of lines that break it.
+        full_text: the text as set, without the inserted newlines.
     """
 
     full_text = ""
@@ -141,7 +141,7 @@ class WrappingLabel(PlainLabel):
         self._break()
 
     def minimumSizeHint(self) -> QSize:
-        """As for words that are short: one that is not broken yet must not make the place wider than it is."""
+        """Computed as for short words: a word that is not broken yet must not widen the layout."""
         hint = super().minimumSizeHint()
         if self.wordWrap():
             return hint.boundedTo(QSize(LEAST_PIECE_PX, hint.height()))
@@ -165,5 +165,5 @@ class WrappingLabel(PlainLabel):
 
 
 def first_words(text: str, count: int) -> str:
-    """The first ``count`` words of ``text``, without what joins them to the next."""
+    """The first ``count`` words of ``text``, without the punctuation that joins them to the next."""
     return " ".join(text.split(" ")[:count]).rstrip(" ·,")

@@ -1,4 +1,4 @@
-"""Laying widgets out in a row or a column, also with bars between them that can be dragged."""
+"""Laying out widgets in a row or a column, also with a splitter."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QBoxLayout, QHBoxLayout, QLayout, QSplitter, QVBoxLayout, QWidget
 
 Part = QWidget | QLayout | int | tuple[QWidget | QLayout, int]
-"""What stands there, by itself or with its share of the space that is left; a number alone is empty space of that
-share."""
+"""An item, alone or with its stretch factor; a number alone is empty space with that stretch factor."""
 
 Margins = tuple[int, int, int, int]
 """Left, top, right and bottom, in logical pixels."""
@@ -21,12 +20,12 @@ L = TypeVar("L", bound=QBoxLayout)
 def in_row(
     *parts: Part, parent: QWidget | None = None, margins: Margins | None = None, spacing: int | None = None
 ) -> QHBoxLayout:
-    """Parts beside one another.
+    """Items side by side.
 
     Args:
         parts: from left to right.
-        parent: the widget that they fill; without one the row is a part of another layout.
-        margins, spacing: in logical pixels; the style's unless given.
+        parent: widget to lay out; without one, the row is for use in another layout.
+        margins, spacing: logical pixels; the style's if not given.
     """
     return _filled(QHBoxLayout() if parent is None else QHBoxLayout(parent), parts, margins, spacing)
 
@@ -34,16 +33,16 @@ def in_row(
 def in_column(
     *parts: Part, parent: QWidget | None = None, margins: Margins | None = None, spacing: int | None = None
 ) -> QVBoxLayout:
-    """Parts below one another, from the top down; otherwise as `in_row`."""
+    """Items below each other, from top to bottom; otherwise like `in_row`."""
     return _filled(QVBoxLayout() if parent is None else QVBoxLayout(parent), parts, margins, spacing)
 
 
 def in_halves(*parts: tuple[QWidget, int], across: bool) -> QSplitter:
-    """Parts with a bar between each two, none of which can be dragged shut.
+    """A splitter whose parts cannot be collapsed.
 
     Args:
-        parts: each with its share of the space that comes or goes.
-        across: whether they stand beside one another, or else below.
+        parts: each with its stretch factor.
+        across: whether the parts are side by side rather than below each other.
     """
     splitter = QSplitter(Qt.Orientation.Horizontal if across else Qt.Orientation.Vertical)
     splitter.setChildrenCollapsible(False)

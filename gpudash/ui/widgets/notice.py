@@ -1,4 +1,4 @@
-"""A strip that says in one sentence what came of opening a file; what was open stays open below it."""
+"""A strip with one sentence about the result of opening a file; what was open stays open below it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Notice(QWidget):
         button: str = "",
         run: Callable[[], object] | None = None,
     ) -> None:
-        """Say ``text`` until it is dismissed or something else is said; ``button`` does ``run`` and dismisses it."""
+        """Show ``text`` until it is dismissed or replaced; ``button`` calls ``run`` and dismisses it."""
         self._run = run
         self._act.setText(without_mnemonics(button))
         self._act.setToolTip(plain_tip(f"{button}: {text}"))
@@ -74,5 +74,5 @@ class Notice(QWidget):
             self._run()
 
     def dismiss(self) -> None:
-        """Say nothing."""
+        """Hide the strip."""
         self.hide()

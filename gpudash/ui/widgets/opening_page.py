@@ -1,4 +1,4 @@
-"""What the document shows until the file is read: how far it is, or why it was refused."""
+"""The page a document shows until its file is read: the progress, or why it was refused."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ READ_ADVICE = "The file is read in a process of its own. No data leaves this com
 MB = 1_000_000
 
 WIDTH = 560
-"""Logical pixels of the column of words."""
+"""Width of the text column, in logical pixels."""
 
 
 class OpeningPage(QWidget):
-    """Progress with numbers and Cancel, then nothing or a sentence.
+    """Progress in numbers with Cancel, then nothing or a sentence.
 
     Args:
-        name: of the file.
-        advice: what is said while it is read.
-        refused_advice: what is said below the sentence.
+        name: file name.
+        advice: text while the file is read.
+        refused_advice: text below the sentence of a refusal.
 
     Signals:
-        cancelled: the file shall not be opened, or the sentence was read.
+        cancelled: do not open the file, or the refusal was dismissed.
     """
 
     cancelled = Signal()
@@ -70,7 +70,7 @@ class OpeningPage(QWidget):
         outer.addStretch(3)
 
     def show_progress(self, done: int, total: int) -> None:
-        """Bytes that were read, and of how many; a total of 0 is not known yet."""
+        """Show how many bytes of how many were read; a total of 0 is unknown."""
         if total <= 0:
             return
         self.bar.setRange(0, 1000)
@@ -80,12 +80,12 @@ class OpeningPage(QWidget):
         self.bar.setAccessibleDescription(text)
 
     def show_work(self, text: str) -> None:
-        """What is done with the file that was read."""
+        """Show what is being done with the file now that it is read."""
         self.bar.setRange(0, 0)
         _write(self.label, text)
 
     def show_refusal(self, sentence: str) -> None:
-        """Why the file was not opened."""
+        """Show why the file was not opened."""
         self.title.setText(f"{self._name} was not opened")
         _write(self.label, sentence)
         self.label.setProperty("role", "error")
@@ -98,13 +98,13 @@ class OpeningPage(QWidget):
 
 
 def _write(label: QLabel, text: str) -> None:
-    """Give a label words and the height that they need."""
+    """Set a label's text and the height it needs."""
     label.setText(text)
     label.setMinimumHeight(label.heightForWidth(WIDTH - 24))
 
 
 def progress_text(done: int, total: int) -> str:
-    """ "312 of 940 MB"; kB where the whole is smaller than ten MB."""
+    """ "312 of 940 MB"; in kB if the total is below ten MB."""
     if total >= 10 * MB:
         size, unit = (MB, "MB")
     else:

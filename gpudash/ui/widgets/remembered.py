@@ -1,4 +1,4 @@
-"""What the window remembers from one start to the next: the files opened last, the script that was run last."""
+"""What the window remembers between starts: the files opened last, the script that was run last."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from gpudash.system.folders import data_folder
 from gpudash.system.foreign_files import read_regular
 
 RECENT_FILES = 10
-"""Files that Open Recent lists."""
+"""Maximum number of files in Open Recent."""
 
 MOST_BYTES = 16 * 2**20
-"""Of the file that is read: what the window remembers takes some KB."""
+"""Maximum size of the file that is read; what the window remembers takes some KB."""
 
 _RECENT = "recent_files"
 
 
 def recall(name: str) -> Any:
-    """What was remembered under ``name``; ``None`` when nothing was, or it cannot be read."""
+    """The value stored under ``name``; ``None`` if there is none, or it cannot be read."""
     return _read().get(name)
 
 
 def remember(name: str, value: Any) -> None:
-    """Keep ``value``, which JSON can hold, under ``name``; where nothing can be written, nothing is remembered."""
+    """Store ``value``, which must be representable in JSON, under ``name``; does nothing if it cannot be written."""
     target = _state_file()
     with suppress(OSError):
         make_private_folder(target.parent)
@@ -39,7 +39,7 @@ def remember(name: str, value: Any) -> None:
 
 
 def recall_of(name: str, topic: str) -> dict[str, Any]:
-    """What was remembered of ``topic`` under ``name``, by word; empty when nothing was."""
+    """The values stored for ``topic`` under ``name``, by key; empty if there are none."""
     kept = recall(name)
     of_topic = None
     if isinstance(kept, dict):
@@ -50,13 +50,13 @@ def recall_of(name: str, topic: str) -> dict[str, Any]:
 
 
 def remember_of(name: str, topic: str, value: dict[str, Any]) -> None:
-    """Keep ``value`` of ``topic`` beside what is kept of others under ``name``."""
+    """Store ``value`` for ``topic`` under ``name``, beside those of other topics."""
     kept = recall(name)
     remember(name, {**(kept if isinstance(kept, dict) else {}), topic: value})
 
 
 def recent_files() -> list[Path]:
-    """The files opened last, the newest first."""
+    """The files opened last, newest first."""
     kept = recall(_RECENT)
     if isinstance(kept, list):
         return [Path(path) for path in kept if isinstance(path, str)][:RECENT_FILES]
@@ -70,7 +70,7 @@ def add_recent(path: Path) -> None:
 
 
 def forget_recent(path: Path | None = None) -> None:
-    """Take ``path`` from the files opened last, or all of them."""
+    """Remove ``path`` from the files opened last, or remove all of them."""
     if path is None:
         kept = []
     else:

@@ -1,8 +1,8 @@
-"""The style sheet of the window, filled from a palette.
+"""The style sheet of the window, generated from a palette.
 
-Widgets ask for a look by the property ``role``: card, panel, banner, title, muted, figure, figure-good, figure-bad,
-figure-small, good-small, bad-small, headline, verdict, code, error, badge, chip, primary, danger. A banner's ground
-follows its property ``level`` (note, forecast, warning, critical, passed).
+Widgets select a style with the property ``role``: card, panel, banner, title, muted, figure, figure-good, figure-bad,
+figure-small, good-small, bad-small, headline, verdict, code, error, badge, chip, primary, danger. A banner's
+background depends on its property ``level`` (note, forecast, warning, critical, passed).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gpudash.ui.colours import Palette
 from gpudash.ui.widgets.text_size import text_scale
 
 SMALLEST_CODE_PT = 8
-"""Points of code where the system names a smaller font for it, or one in pixels."""
+"""Font size of code in points, if the system's fixed font is smaller or sized in pixels."""
 
 _SHEET = Template(
     """
@@ -202,7 +202,7 @@ _POINTS = re.compile(r"(\d+)pt\b")
 
 
 def style_sheet(palette: Palette) -> str:
-    """The style sheet in the colours of ``palette``, at the text size in force."""
+    """The style sheet for ``palette`` at the current text size."""
     colours = {f.name: getattr(palette, f.name) for f in dataclasses.fields(palette)}
     pictures = {"arrow": "arrow-down", "check": "check-dark" if palette.dark else "check-light"}
     paths = {name: resource("icons", f"{picture}.svg").as_posix() for name, picture in pictures.items()}

@@ -1,4 +1,4 @@
-"""The tables below the plots: rows of text in a view that can be sorted by eye and copied."""
+"""The tables below the plots: rows of text in a view that can be read and copied."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ Index = QModelIndex | QPersistentModelIndex
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its title (with the unit, where all its cells share one), side, whether it takes spare width, and
-    whether words that are longer go on in a line below.
+    """A column: its title (with the unit if all cells share one), its alignment, whether it takes spare width, and
+    whether longer text wraps.
     """
 
     title: str
@@ -38,7 +38,7 @@ class Column:
     wraps: bool = False
 
     def heading(self, role: int) -> Any:
-        """What Qt shows of the column in a header."""
+        """The header data of the column, as for `QAbstractItemModel.headerData`."""
         if role == Qt.ItemDataRole.DisplayRole:
             return self.title
         if role == Qt.ItemDataRole.ToolTipRole:
@@ -53,14 +53,14 @@ class Column:
 
 
 ARROW_ROOM = "\N{EN SPACE}" * 2
-"""Room in a header for the arrow that tells the order, which Qt would draw over the words."""
+"""Room in a header for the sort arrow, which Qt would draw over the text."""
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
 class Rows(Protocol[R_co]):
-    """A sequence of rows, or an array of their numbers."""
+    """A sequence of rows, or an array of their indices."""
 
     def __len__(self) -> int: ...
 
@@ -70,15 +70,15 @@ class Rows(Protocol[R_co]):
 
 
 class RowsModel(QAbstractTableModel, Generic[R]):
-    """Rows of anything in columns of words; a subclass says what a cell reads.
+    """Rows of any type in columns of text; a subclass provides the text of a cell.
 
     Args:
         columns: from left to right.
-        parent: owns the model.
+        parent: parent object.
 
     Attributes:
-        rows: from the top down.
-        sorted_column: by which the rows are in order; ``None`` where they cannot be sorted here.
+        rows: from top to bottom.
+        sorted_column: column by which the rows are sorted; ``None`` if the table cannot be sorted.
     """
 
     def __init__(self, columns: Sequence[Column], parent: QObject | None = None) -> None:
@@ -88,7 +88,7 @@ class RowsModel(QAbstractTableModel, Generic[R]):
         self.sorted_column: int | None = None
 
     def label(self, row: R, column: int) -> str:
-        """What a cell reads."""
+        """The text of a cell."""
         raise NotImplementedError
 
     def tip(self, row: R, column: int) -> str:
@@ -96,32 +96,32 @@ class RowsModel(QAbstractTableModel, Generic[R]):
         return self.label(row, column)
 
     def value(self, row: R, column: int, role: int) -> Any:
-        """The cell's value in any other role of Qt's."""
+        """The data of a cell for any other role of Qt."""
         return None
 
     def cells(self, row: R) -> Sequence[str]:
-        """A row as it is shown."""
+        """The texts of a row."""
         return [self.label(row, column) for column in range(len(self.columns))]
 
     def replace_rows(self, rows: Rows[R]) -> None:
-        """Show other rows."""
+        """Replace all rows."""
         self.beginResetModel()
         self.rows = rows
         self.endResetModel()
 
     def update_rows(self, rows: Rows[R]) -> None:
-        """Show as many rows as before in place of them; what did not change is not redrawn."""
+        """Replace the rows by as many others; unchanged rows are not redrawn."""
         before, self.rows = self.rows, rows
         self._emit_changes(before)
 
     def _emit_changes(self, before: Rows[R]) -> None:
-        # From the first to the last that changed in one signal: Qt redraws what is in view alone.
+        # One signal from the first to the last changed row: Qt redraws only what is visible.
         changed = [place for place, (old, new) in enumerate(zip(before, self.rows, strict=False)) if old != new]
         if changed:
             self.dataChanged.emit(self.index(changed[0], 0), self.index(changed[-1], len(self.columns) - 1))
 
     def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008  # Qt's own default
-        # Rows have no rows of their own.
+        # A table has no nested rows.
         if parent.isValid():
             return 0
         return len(self.rows)
@@ -145,7 +145,7 @@ class RowsModel(QAbstractTableModel, Generic[R]):
         if orientation is Qt.Orientation.Vertical:
             return None
         column = self.columns[section]
-        # A title at the right needs room for the arrow, which Qt draws over it.
+        # A right-aligned title needs room for the sort arrow, which Qt draws over it.
         sorts = role == Qt.ItemDataRole.DisplayRole and section == self.sorted_column and column.right
         if sorts:
             return f"{column.heading(role)}{ARROW_ROOM}"
@@ -153,17 +153,17 @@ class RowsModel(QAbstractTableModel, Generic[R]):
 
 
 class TextModel(RowsModel[Sequence[str]]):
-    """Rows of cells of text."""
+    """Rows of text cells."""
 
     def label(self, row: Sequence[str], column: int) -> str:
         return row[column]
 
     def show_rows(self, rows: list[Sequence[str]]) -> None:
-        """Show ``rows``; cells that did not change are not redrawn."""
+        """Show ``rows``; unchanged cells are not redrawn."""
         if rows == self.rows:
             return
         before, after = len(self.rows), len(rows)
-        # Inserted or removed at the end: the view keeps its place, and a live table is not reset.
+        # Insert or remove at the end instead of resetting, so that the view keeps its position.
         if after > before:
             self.beginInsertRows(QModelIndex(), before, after - 1)
         elif after < before:
@@ -177,17 +177,17 @@ class TextModel(RowsModel[Sequence[str]]):
 
 
 ROW_PX, SLIVER_PX = 24, 4
-"""Logical pixels of a row, and of a piece too small to be taken for one."""
+"""Height of a row in logical pixels, and the height up to which a cut-off row is unnoticeable."""
 
 BETWEEN_PX = 6
-"""Logical pixels by which a row of several lines is set off from the next."""
+"""Logical pixels added below a row of several lines."""
 
 MEASURED_ROWS = 100
-"""Rows from the top whose cells set the columns' widths; more are never in sight together."""
+"""Number of rows, from the top, whose cells determine the column widths; more are never visible at once."""
 
 
 class Table(QWidget):
-    """A table with a name for screen readers, and words in place of rows while it is empty."""
+    """A table with an accessible name, and a text in place of rows while it is empty."""
 
     def __init__(self, name: str, columns: Sequence[Column], empty: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -208,7 +208,7 @@ class Table(QWidget):
         header.setHighlightSections(False)
         header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
         header.setMinimumSectionSize(48)
-        # Spare width goes to the last column where none is meant to take it.
+        # Without a column marked as wide, the last one takes the spare width.
         header.setStretchLastSection(not any(column.wide for column in columns))
         for position, column in enumerate(columns):
             if column.wide:
@@ -230,7 +230,7 @@ class Table(QWidget):
         self._widths: list[int] = []
 
     def begin_again(self, columns: Sequence[Column]) -> None:
-        """Have other columns, and no rows until they are shown."""
+        """Replace the columns, and remove all rows."""
         self.model.beginResetModel()
         self.model.columns = columns
         self.model.rows = []
@@ -238,27 +238,27 @@ class Table(QWidget):
         self._widths = []
 
     def set_empty_text(self, text: str) -> None:
-        """Say ``text`` in place of rows."""
+        """Set the text shown in place of rows."""
         self._empty.setText(text)
 
     def show_rows(self, rows: list[Sequence[str]]) -> None:
-        """Show ``rows``, without columns that are empty in all; columns only ever grow: a live table does not jump."""
+        """Show ``rows`` without the columns that are empty in all of them. Columns only grow, to avoid jumps."""
         if rows == self.model.rows and self._widths:
             return
         self.model.show_rows(rows)
         self._layers.setCurrentIndex(1 if rows else 0)
         for position in range(1, len(self.model.columns)):
-            # The first column names the row and is always there.
+            # The first column names the row and is always shown.
             self.view.setColumnHidden(position, bool(rows) and not any(row[position] for row in rows))
         metrics = self.view.fontMetrics()
         titles = [column.title for column in self.model.columns]
         columns = zip(titles, *rows[:MEASURED_ROWS], strict=True)
         widths = [max(map(metrics.horizontalAdvance, cells)) + 24 for cells in columns]
         if not self._widths:
-            # Widths only grow; a new set of columns begins at nothing.
+            # Widths only grow; a new set of columns starts from zero.
             self._widths = [0] * len(widths)
         for position, (width, before) in enumerate(zip(widths, self._widths, strict=True)):
-            # One long word must not push all others out of sight.
+            # One long word must not push all other columns out of view.
             width = min(width, 420)
             if width > before and not self.model.columns[position].wide:
                 self._widths[position] = width
@@ -267,14 +267,14 @@ class Table(QWidget):
         self._end_with_a_row()
 
     def _fit_rows(self, resized: int = -1, _before: int = 0, width: int = 0) -> None:
-        """Give the rows as many lines as their words need in the columns that wrap.
+        """Give each row as many lines as its text needs in the columns that wrap.
 
         Args:
-            resized: the column that is being made ``width`` wide: the view does not know it yet.
+            resized: column being resized to ``width``; the view does not know the new width yet.
         """
         wrapping = [position for position, column in enumerate(self.model.columns) if column.wraps]
         if not wrapping or resized not in (-1, *wrapping):
-            # Another column's width changes nothing of what wraps.
+            # Other columns do not affect wrapped text.
             return
         option, one_line = QStyleOptionViewItem(), scaled(ROW_PX)
         self.view.initViewItemOption(option)
@@ -288,8 +288,8 @@ class Table(QWidget):
 
     @property
     def height_of_all(self) -> int:
-        """Logical pixels at which every row is seen."""
-        # Row heights as they are now, which for wrapped words differ.
+        """Height in logical pixels at which every row is visible."""
+        # Actual row heights: they differ for wrapped text.
         rows = max(self.view.verticalHeader().length(), self.view.verticalHeader().defaultSectionSize())
         return self.view.horizontalHeader().sizeHint().height() + rows + 2
 
@@ -304,39 +304,39 @@ class Table(QWidget):
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
         if event.type() is QEvent.Type.FontChange and self.isVisible():
-            QTimer.singleShot(0, self, self._fit_text)  # the view takes the font after this
+            QTimer.singleShot(0, self, self._fit_text)  # the view gets its font after this event
 
     def _end_with_a_row(self) -> None:
-        """Leave free what is too low for a whole row: half of one reads as a fault."""
+        """Leave a gap at the bottom instead of showing half a row, which looks like a bug."""
         rows = self.view.verticalHeader()
         room = self.height() - self.view.horizontalHeader().sizeHint().height() - 2 * self.view.frameWidth()
         over = 0
         if rows.length() > max(0, room):
-            # The first row that is cut.
+            # The first row that is cut off.
             last = next(row for row in range(rows.count()) if rows.sectionPosition(row) + rows.sectionSize(row) > room)
             over = room - rows.sectionPosition(last)
-            # A sliver of it, or nearly all, reads as a table that goes on; only half a row reads as a fault.
+            # A sliver of a row, or nearly all of it, looks like a table that goes on; half a row looks like a bug.
             whole = not last or not SLIVER_PX < over < rows.sectionSize(last) - SLIVER_PX
             if whole:
                 over = 0
         self.setContentsMargins(0, 0, 0, over)
 
     def _fit_text(self) -> None:
-        """Give rows and columns the room that words of another size need; while it is hidden nothing moves."""
+        """Adjust rows and columns to a new text size; does nothing while hidden."""
         if self._scale != text_scale():
             self._scale = text_scale()
-            # The words are measured anew with the other size.
+            # Measure again at the new text size.
             self._widths = []
             self.view.verticalHeader().setDefaultSectionSize(scaled(ROW_PX))
             self.show_rows(list(self.model.rows))
 
     def text(self) -> str:
-        """The selected rows, or all when none is, as tab-separated text under a header."""
+        """The selected rows, or all if none are selected, as tab-separated text with a header."""
         chosen = sorted({index.row() for index in self.view.selectionModel().selectedRows()})
         rows = [self.model.rows[row] for row in chosen] if chosen else self.model.rows
         lines = [[column.title for column in self.model.columns], *rows]
         return tab_separated(lines)
 
     def copy(self) -> None:
-        """Put `text` on the clipboard."""
+        """Copy `text` to the clipboard."""
         QGuiApplication.clipboard().setText(self.text())

@@ -1,18 +1,18 @@
-"""How large words are drawn: the system's size times a factor that the user chooses."""
+"""The text size: the system's font size times a factor that the user chooses."""
 
 from __future__ import annotations
 
 from PySide6.QtWidgets import QApplication
 
 SIZES = (1.0, 1.15, 1.3, 1.5)
-"""What View > Text Size offers; lines become thicker from the size at which a pixel rounds up to two."""
+"""Factors offered by View > Text Size; from 1.5, lines are two pixels wide because widths are rounded."""
 
 _FACTOR, _BASE = "gpudashTextScale", "gpudashPointSize"
-"""Properties of the application: the factor in force, and the size of its font without it, in points."""
+"""Properties of the application: the current factor, and its font size without it, in points."""
 
 
 def text_scale() -> float:
-    """The factor in force; 1 is the system's own size."""
+    """The current factor; 1 is the system's font size."""
     app = QApplication.instance()
     value = None
     if app is not None:
@@ -23,8 +23,8 @@ def text_scale() -> float:
 
 
 def set_text_scale(factor: float) -> None:
-    """Draw every word of the application ``factor`` times as large as the system says; the style sheet is set anew by
-    `gpudash.ui.widgets.theme.restyle`.
+    """Set the text size of the application to ``factor`` times the system's. `gpudash.ui.widgets.theme.restyle` also
+    updates the style sheet.
     """
     app = QApplication.instance()
     assert isinstance(app, QApplication)
@@ -39,5 +39,5 @@ def set_text_scale(factor: float) -> None:
 
 
 def scaled(pixels: float) -> int:
-    """Logical pixels that hold words, at the text size in force."""
+    """``pixels`` scaled by the current text size, for sizes that must fit text."""
     return round(pixels * text_scale())

@@ -1,6 +1,6 @@
-"""The two looks of the window in force: the application's colours, and each window's style sheet.
+"""Applying the dark or light theme: the application's colours, and each window's style sheet.
 
-Qt's own colour scheme is asked for as well, but many platforms ignore it, so nothing depends on it.
+Qt's own colour scheme is requested as well, but many platforms ignore it, so nothing depends on it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Choice = Literal["system", "light", "dark"]
 
 
 STYLE = "Fusion"
-"""Qt's own style: it looks the same on every system."""
+"""Qt's own style, which looks the same on every system."""
 
 
 class PaintedWidget(QWidget):
-    """A widget that paints itself, in colours that no style sheet gives it."""
+    """A widget that paints itself in the palette's colours, independent of any style sheet."""
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -36,7 +36,7 @@ class PaintedWidget(QWidget):
 
 
 def chosen_palette(app: QGuiApplication, choice: Choice) -> Palette:
-    """The palette for a choice; "system" is dark only where the system says so."""
+    """The palette for a choice; "system" is dark only if the system reports a dark scheme."""
     if choice == "system":
         if app.styleHints().colorScheme() is Qt.ColorScheme.Dark:
             return DARK
@@ -47,14 +47,14 @@ def chosen_palette(app: QGuiApplication, choice: Choice) -> Palette:
 
 
 def apply_colours(app: QApplication, choice: Choice) -> Palette:
-    """Give the whole application its style and its colours; the style sheet is given to each window by `dress`.
+    """Set the style and colours of the whole application; `dress` sets the style sheet of each window.
 
     Args:
         app: the application.
         choice: the user's setting.
 
     Returns:
-        The palette in force, for what is painted by hand.
+        The palette, for what is painted by hand.
     """
     if choice == "system":
         app.styleHints().unsetColorScheme()
@@ -62,37 +62,37 @@ def apply_colours(app: QApplication, choice: Choice) -> Palette:
     if choice != "system":
         app.styleHints().setColorScheme(Qt.ColorScheme.Dark if palette.dark else Qt.ColorScheme.Light)
     app.setStyleSheet("")
-    if app.style().name().lower() != STYLE.lower():  # setting it again takes a second where a window has a style sheet
+    if app.style().name().lower() != STYLE.lower():  # setting it again takes a second if a window has a style sheet
         app.setStyle(STYLE)
     app.setPalette(qt_palette(palette))
     return palette
 
 
 def apply_theme(app: QApplication, choice: Choice) -> Palette:
-    """`apply_colours`, with the style sheet for everything: for parts that are shown outside a main window."""
+    """Like `apply_colours`, with an application-wide style sheet: for widgets shown outside a main window."""
     palette = apply_colours(app, choice)
     app.setStyleSheet(style_sheet(palette))
     return palette
 
 
 def dress(window: QWidget, palette: Palette) -> None:
-    """Give a window, and the dialogs and menus that belong to it, its style sheet.
+    """Set the style sheet of a window and of its dialogs and menus.
 
-    It is the window's and not the application's: with one of the application in force Qt goes through all of a part
-    again each time that it is put into another, which made opening a tab three times as long.
+    The style sheet belongs to the window, not to the application: with an application style sheet, Qt polishes a
+    widget's whole subtree whenever it is reparented, which made opening a tab take three times as long.
     """
-    window.setStyleSheet("")  # Qt takes five times as long to put one style sheet in the place of another
+    window.setStyleSheet("")  # replacing a style sheet directly takes Qt five times as long
     window.setStyleSheet(style_sheet(palette))
 
 
 def restyle(window: QWidget, palette: Palette, scale: float) -> None:
-    """Draw every word ``scale`` times as large as the system says, and ``window`` in the colours of ``palette``."""
-    set_text_scale(scale)  # before the old sheet goes: parts without one would keep their font until the next change
+    """Set the text size to ``scale`` times the system's, and apply ``palette`` to ``window``."""
+    set_text_scale(scale)  # before the sheet is replaced, or unstyled parts keep their font until the next change
     dress(window, palette)
 
 
 def qt_palette(palette: Palette) -> QPalette:
-    """``palette`` in Qt's roles."""
+    """``palette`` mapped to Qt's colour roles."""
     result = QPalette()
     role = QPalette.ColorRole
     for name, colour in (
@@ -124,7 +124,7 @@ def qt_palette(palette: Palette) -> QPalette:
 
 
 class ThemeFollower(QObject):
-    """Keeps the application in the chosen colours, and in the system's where that was chosen.
+    """Keeps the application in the chosen theme, following the system if that was chosen.
 
     Signals:
         changed: the new `Palette`, after it was applied.
@@ -141,16 +141,16 @@ class ThemeFollower(QObject):
 
     @property
     def palette(self) -> Palette:
-        """The palette in force."""
+        """The current palette."""
         return self._palette
 
     @property
     def choice(self) -> Choice:
-        """What the user asked for."""
+        """The user's choice."""
         return self._choice
 
     def choose(self, choice: Choice) -> None:
-        """Apply another choice now."""
+        """Apply another choice."""
         self._choice = choice
         self._set(apply_colours(self._app, choice))
 

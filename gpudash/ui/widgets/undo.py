@@ -1,4 +1,4 @@
-"""One stack of what can be undone in a window: deleted and renamed recordings, marks, hidden curves, the layout."""
+"""One undo stack per window: deleted and renamed recordings, marks, hidden curves, the layout."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from PySide6.QtGui import QUndoCommand, QUndoStack
 from gpudash.telemetry.recording.recorder import RecordingError
 
 MOST_STEPS = 100
-"""Steps that are kept."""
+"""Maximum number of steps kept."""
 
 TOGETHER_S = 1.0
-"""Steps of one kind that follow each other faster are one: the many movements of a drag."""
+"""Steps of one kind that follow within this time are merged, such as the many moves of a drag; seconds."""
 
 
 class Undoing(QObject):
-    """What was done, newest last, each with a way back and a way forth.
+    """The steps done so far, newest last, each with an undo and a redo function.
 
     Args:
         clock: monotonic seconds; for tests.
 
     Signals:
-        changed: what can be undone or done again is another thing now.
-        failed: one sentence on something that could not be undone or done again; it is taken off the stack.
+        changed: what can be undone or redone has changed.
+        failed: one sentence about a step that could not be undone or redone; the step is removed from the stack.
     """
 
     changed = Signal()
@@ -40,46 +40,46 @@ class Undoing(QObject):
         self.replaying = False
 
     def push(self, text: str, undo: Callable[[], object], redo: Callable[[], object], *, kind: str = "") -> None:
-        """Remember something that has just been done; nothing while something is being undone or done again.
+        """Record a step that was just done; ignored while another step is being undone or redone.
 
         Args:
-            text: what was done, as in "Delete of 3 Recordings".
-            undo: takes it back; an OSError, ValueError, RuntimeError or RecordingError goes to `failed`.
-            redo: does it again.
-            kind: steps of one kind that follow each other within a second are undone together; "" stands alone.
+            text: the step, as in "Delete of 3 Recordings".
+            undo: reverses the step; an OSError, ValueError, RuntimeError or RecordingError goes to `failed`.
+            redo: repeats the step.
+            kind: steps of one kind within a second of each other are undone together; "" stands alone.
         """
         if not self.replaying:
             self._stack.push(_Step(self, text, (undo, redo), kind, self._clock()))
 
     @property
     def undo_text(self) -> str:
-        """What `undo` takes back; "" where there is nothing."""
+        """The step that `undo` would reverse; "" if there is none."""
         if self._stack.canUndo():
             return self._stack.undoText()
         return ""
 
     @property
     def redo_text(self) -> str:
-        """What `redo` does again; "" where there is nothing."""
+        """The step that `redo` would repeat; "" if there is none."""
         if self._stack.canRedo():
             return self._stack.redoText()
         return ""
 
     @property
     def count(self) -> int:
-        """Steps that are kept."""
+        """Number of steps on the stack."""
         return self._stack.count()
 
     def undo(self) -> None:
-        """Take the newest step back."""
+        """Undo the newest step."""
         self._stack.undo()
 
     def redo(self) -> None:
-        """Do the step that was taken back last again."""
+        """Redo the step that was undone last."""
         self._stack.redo()
 
     def carry_out(self, act: Callable[[], object]) -> bool:
-        """Call ``act`` and report a failure. Returns whether it was done."""
+        """Call ``act`` and report a failure; return whether it succeeded."""
         self.replaying = True
         try:
             act()
@@ -92,7 +92,7 @@ class Undoing(QObject):
 
 
 class _Step(QUndoCommand):
-    """A step that was done before it came here."""
+    """A step that is already done when it is pushed."""
 
     def __init__(
         self,

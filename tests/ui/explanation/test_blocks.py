@@ -41,7 +41,7 @@ def _blocks() -> RefusedBlocks:
 
 def test_the_sentence_says_in_how_many_pieces_what_is_free_lies() -> None:
     text = _blocks().sums(64 * MIB)
-    assert text == "80 MiB are free in 4 pieces, the largest of 20 MiB; 64 MiB were asked for in one."
+    assert text == "80 MiB are free in 4 pieces, the largest of 20 MiB; 64 MiB were requested in one piece."
 
 
 def test_the_map_says_what_a_block_is_and_how_much_is_free(qtbot: QtBot, palette: Palette) -> None:
@@ -79,7 +79,9 @@ def test_without_a_snapshot_the_blocks_are_those_that_the_explanation_carries(qt
     panel.resize(500, 260)
     panel.show_snapshot(_explained(BLOCKS), None)
     assert panel.isVisible()
-    assert panel.sums.text() == "40 MiB are free in 2 pieces, the largest of 30 MiB; 64 MiB were asked for in one."
+    assert (
+        panel.sums.text() == "40 MiB are free in 2 pieces, the largest of 30 MiB; 64 MiB were requested in one piece."
+    )
     assert "2 segments of 80 MiB, 40 MiB of it in 2 blocks" in panel.view.accessibleDescription()
     blocks = RefusedBlocks.of_map(BLOCKS)
     assert blocks.text_of(0, 0) == "weights, 10 MiB\ntrain.py:4 <module>"

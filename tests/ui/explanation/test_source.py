@@ -294,7 +294,7 @@ def test_without_a_change_the_panel_says_what_is_known_and_opens_the_editor(open
 
 @pytest.mark.parametrize(
     ("command", "why"),
-    [(["torchrun", "leak.py"], "A copy can only be run of a script"), ([], "It was watched while it ran")],
+    [(["torchrun", "leak.py"], "A copy can only be run of a script"), ([], "It was already running")],
 )
 def test_where_nothing_can_be_run_a_sentence_says_why(
     opened: Opened, script: Path, command: Sequence[str], why: str

@@ -61,7 +61,7 @@ def test_a_server_that_goes_down_leaves_the_last_figures_and_says_of_when_they_a
     shown.fleet.problem = f"{ADDRESS} does not answer (timed out)."
     shown.later(30)
     assert strip.isVisible()
-    assert strip.accessibleName().startswith(f"{ADDRESS} does not answer (timed out). What is shown is of ")
+    assert strip.accessibleName().startswith(f"{ADDRESS} does not answer (timed out). The readings shown are from ")
     assert len(shown.keys) == 512
     shown.fleet.problem = None
     shown.later(1)
@@ -150,7 +150,7 @@ def test_a_warning_of_a_gpu_that_is_gone_is_told(shown: Overview) -> None:
     told: list[str] = []
     shown.document.said.connect(told.append)
     shown.document.go_to("nobody")
-    assert told == ["This GPU is not there any more."]
+    assert told == ["This GPU is no longer there."]
 
 
 def test_two_chosen_gpus_are_compared_and_one_with_another_day(shown: Overview, qtbot: QtBot) -> None:

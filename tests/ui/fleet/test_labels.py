@@ -50,7 +50,7 @@ def test_an_instance_and_who_holds_it_are_in_its_cell_its_tooltip_and_the_search
 
 def test_why_a_figure_was_left_out_is_in_the_tooltip() -> None:
     found = dataclasses.replace(gpu(full=None), impossible=("FB_USED: -1 is less than no memory",))
-    assert "Left out, for it cannot be: FB_USED: -1 is less than no memory" in details(found, (), NOW_S)
+    assert "Ignored, because it is impossible: FB_USED: -1 is less than no memory" in details(found, (), NOW_S)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_the_head_tells_machines_gpus_and_how_full_the_fleet_is() -> None:
     assert summary([gpu("a", 0, full=0.25), gpu("a", 1, full=0.75)]) == (
         "1 machine · 2 GPUs · 80.0 of 160.0 GiB used (50 %)"
     )
-    assert summary([gpu("a", 0, full=None), gpu("b", 0, full=0.5)]).endswith(" · 1 does not tell")
+    assert summary([gpu("a", 0, full=None), gpu("b", 0, full=0.5)]).endswith(" · 1 does not report")
     assert summary([gpu("a", 0, full=None)]) == "1 machine · 1 GPU"
 
 

@@ -138,7 +138,7 @@ def test_a_lost_link_is_said_above_the_plots_until_it_is_back(window: MainWindow
     machine._lost(LinkFault("The link to a was lost"))
     settle(window)
     assert shown.notice.isVisible() and shown.notice.text == "The link to a was lost; it is tried again."
-    assert shown.head.label.text().startswith("link lost, tried again")
+    assert shown.head.label.text().startswith("link lost, retrying")
     tell(fleet, 0, host(10))
     settle(window)
     assert not shown.notice.isVisible()

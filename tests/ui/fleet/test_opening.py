@@ -114,7 +114,7 @@ def test_a_gpu_opens_as_a_tab_of_its_own_once_and_outlives_the_overview(window: 
     save = window.menus.actions["file.save_recording"]
     assert not save.isEnabled() and "export its curves" in save.toolTip()
     window.workspace.show_path(f"fleet {ADDRESS}")
-    assert not save.isEnabled() and "Nothing of a Prometheus server is recorded here" in save.toolTip()
+    assert not save.isEnabled() and "Readings of a Prometheus server are not recorded here" in save.toolTip()
     document.open(key)
     assert window.workspace.front is past
     assert window.workspace.count == 2

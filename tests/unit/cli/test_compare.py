@@ -113,7 +113,7 @@ def test_figures_stay_whole_on_a_narrow_terminal_and_those_that_others_imply_go_
     compared(folder, MADE.but(step_s=0.02))
     told = capsys.readouterr().out
     assert "1\u202f600 items/s" in told and "…" not in told
-    assert ("Left out" in told) == bool(left_out) and f"of text: {left_out}" in f"{told}of text: "
+    assert ("Left out" in told) == bool(left_out) and f" columns: {left_out}" in f"{told} columns: "
 
 
 def test_without_a_tolerance_worse_is_no_failure(folder: Path, capsys: Capture) -> None:

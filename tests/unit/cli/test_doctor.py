@@ -71,4 +71,4 @@ def test_a_torch_that_predictions_were_not_measured_with_is_a_note(monkeypatch: 
 def test_a_platform_that_shows_nothing_is_no_display(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QT_QPA_PLATFORM", "offscreen")
     check = next(check for check in doctor.examine() if check.name == "display")
-    assert (check.state, check.text) == ("note", "QT_QPA_PLATFORM is offscreen, so that no window is seen on a screen")
+    assert (check.state, check.text) == ("note", "QT_QPA_PLATFORM is offscreen, so no window appears on a screen")

@@ -83,7 +83,7 @@ def test_the_index_alone_says_the_weights_of_an_unknown_family(
         (["--users", "0"], "--users 0 is less than 1"),
         (["--gpu-memory-utilization", "92"], "no share between 0 and 1"),
         (["--tensor-parallel", "3"], "does not divide"),
-        (["--devices", "sim:0,sim:1"], "Say how many by --tensor-parallel"),
+        (["--devices", "sim:0,sim:1"], "Say how many with --tensor-parallel"),
         (["--batch", "8"], "--batch"),
         (["--max-model-len", "long"], "--max-model-len"),
         (["--device", "sim:4"], "none of the cards"),

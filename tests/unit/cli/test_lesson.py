@@ -70,7 +70,7 @@ def test_a_typed_guess_is_asked_for_until_it_is_one(terminal: int, capsys: pytes
     os.write(terminal, b"much\n-3\n128\n")
     assert typed_guess(NUMBER, Interruption(""), lambda: None) == 128
     found = capsys.readouterr()
-    assert found.out.count("Your guess (MiB), or Enter to be shown: ") == 3
+    assert found.out.count("Your guess (MiB), or Enter to see the answer: ") == 3
     assert [line.partition(" is ")[0] for line in found.err.splitlines()] == ["'much'", "'-3'"]
 
 

@@ -86,7 +86,7 @@ REFUSED = {
     "watch": "There is no command to watch.",
     "watch --attach 1 -- true": "Either a command is started or a running process is watched, not both.",
     "watch --attach 1 --simulate 1GiB": "A running process cannot be given a simulated GPU.",
-    "watch --with gdb -- true": "--with says how to go inside a running process.",
+    "watch --with gdb -- true": "--with says how to enter a running process.",
     "watch --prepare -- true": "--prepare only prints lines for a shell.",
     "snapshot": "There is no snapshot to read.",
     "snapshot --pid 1": "needs its number and a file to write",

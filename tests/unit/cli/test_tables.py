@@ -43,7 +43,7 @@ def test_a_narrower_one_wraps_between_words_and_loses_none(width: int, capsys: p
 def test_what_finds_no_room_even_so_is_left_out_whole_and_named(width: int, capsys: pytest.CaptureFixture[str]) -> None:
     *table, told = printed(width, capsys).splitlines()
     left_out = told.partition(": ")[2].rstrip(".").split(", ")
-    assert told.startswith("Left out, for want of 45 columns of text: ")
+    assert told.startswith("Left out, as the terminal has fewer than 45 columns: ")
     assert left_out == list(reversed(TITLES))[: len(left_out)] and len(left_out) <= 3
     kept = len(TITLES) - len(left_out)
     assert sorted(words(" ".join(table))) == sorted(words(" ".join((*TITLES[:kept], *CELLS[:kept]))))

@@ -45,7 +45,7 @@ def test_a_json_flag_of_the_program_is_none_of_ours(capsys: pytest.CaptureFixtur
 def test_help_states_the_cost_of_the_memory_history(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["watch", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "costs up to 10 % of a program's time" in text
+    assert "costs up to 10 % of the program's time" in text
     assert "gpudash watch [OPTIONS] -- COMMAND" in text
 
 
@@ -81,4 +81,4 @@ def test_a_program_that_cannot_be_started_ends_as_in_a_shell(tmp_path: Path) -> 
 def test_help_tells_of_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["watch", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "--exit-code" in text and "128 and its number for a signal" in text
+    assert "--exit-code" in text and "128 plus the number of a signal" in text

@@ -1,1 +1,1 @@
-"""What a prediction prints: memory as a curve of blocks, the fit, the time of a step."""
+"""Printing predictions: memory as a curve of blocks, the fit, the time of a step."""

@@ -1,4 +1,4 @@
-"""A prediction as a person reads it in the terminal: of a run, and of a server."""
+"""Printing the prediction of a run or a server for a person."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpudash.speed.serving import ServingTime
 
 BAR_WIDTH = 60
-"""Characters of the bar."""
+"""Width of the bar, in characters."""
 
 MARKS = {
     CONTEXT: ("c", "bright_black"),
@@ -38,22 +38,22 @@ MARKS = {
     "workspace": ("K", "white"),
     HELD_BACK: ("-", "bright_black"),
 }
-"""Letter of each part of the bar, which stands for it where there are no colours, and its colour."""
+"""Letter and colour of each part of the bar; the letter is used in a terminal without colours."""
 
 MAY_TAKE = "?"
-"""Letter of what convolutions may take beside what is known of them."""
+"""Letter of what convolutions may need beyond what is known."""
 
 VERDICT_STYLES = {"fits": "bold green", "short": "bold red", "uncertain": "bold yellow", "unknown": "bold"}
 
 MOST_LINES = 6
-"""Lines of a program that are named; ``--json`` has more."""
+"""Maximum number of program lines listed; ``--json`` has more."""
 
 MOST_CARDS = 8
-"""Cards that are named; ``--json`` has all."""
+"""Maximum number of cards listed; ``--json`` has all."""
 
 
 class _Part(NamedTuple):
-    """A part of a bar: its letter stands for it where there are no colours."""
+    """A part of a bar; its letter represents it without colours."""
 
     letter: str
     colour: str
@@ -72,13 +72,13 @@ class _Part(NamedTuple):
 
 
 def print_estimate(estimate: Estimate, memory_cap: str | None = None, ghost: Ghost | None = None) -> None:
-    """The verdict, a bar against free memory, the figures, the step's curve where there is room, the alternatives, what
-    recipes would save.
+    """Print the verdict, a bar compared with free memory, figures, the curve of a step if there is room, alternatives,
+    and the savings of recipes.
 
     Args:
-        estimate: what was predicted.
-        memory_cap: the most that torch may reserve, in words, which is taken off what is free.
-        ghost: the run's memory over its requests.
+        estimate: the prediction.
+        memory_cap: text of the memory cap, which reduces the free memory.
+        ghost: memory of the run over its requests.
     """
     console, prediction = stdout(), Prediction(estimate)
     coloured = console.color_system is not None
@@ -111,10 +111,10 @@ def _devices(estimate: Estimate) -> str:
 
 
 def _bar(parts: Iterable[_Part], whole: int, *, coloured: bool) -> Text:
-    """The parts of ``whole`` bytes side by side; ``·`` is what is left."""
+    """Parts of ``whole`` bytes side by side; ``·`` is the rest."""
     bar, reached = Text(), 0
     for part in parts:
-        # Both ends are rounded from the running sum: rounded lengths would not add up to that of the whole.
+        # Round both ends from the running sum: rounded lengths would not add up to the rounded total.
         begin, reached = round(reached / whole * BAR_WIDTH), reached + part.bytes
         bar.append(part.mark(coloured) * (round(reached / whole * BAR_WIDTH) - begin), style=part.colour)
     return bar.append("·" * (BAR_WIDTH - len(bar)), style="dim")
@@ -129,20 +129,20 @@ def _segments(prediction: Prediction) -> list[_Part]:
 
 
 def _against_free(prediction: Prediction, memory_cap: str | None, *, coloured: bool) -> Text:
-    """The bar of a run; ``|`` is where free memory ends."""
+    """The bar of a run; ``|`` marks the end of free memory."""
     free = prediction.estimate.free_bytes
     whole = max(prediction.bar_bytes + prediction.estimate.convolutions.unknown_bytes, free or 0, 1)
     bar = _bar(_segments(prediction), whole, coloured=coloured)
     if free is not None:
         end = round(free / whole * BAR_WIDTH)
-        # The mark is put between the parts, and moves what lies behind it one character on.
+        # The mark is inserted between parts, shifting what follows by one character.
         bar = Text.assemble(bar[:end], ("|", "bold"), bar[end:])
         bar.append(f" {prediction.scale.label(free)} free{'' if memory_cap is None else ' under the cap'}", style="dim")
     return bar
 
 
 def _legend(prediction: Prediction, *, coloured: bool) -> list[Text]:
-    """Two parts a line."""
+    """The legend, two parts per line."""
     parts = [part.label(coloured) for part in _segments(prediction)]
     for part in parts:
         part.pad_right(max(0, 34 - len(part)))
@@ -187,7 +187,7 @@ def _figures(prediction: Prediction, memory_cap: str | None) -> list[str]:
 
 
 def _of_growth(estimate: Estimate) -> list[str]:
-    """That a program's memory grows from step to step, and by which lines."""
+    """That a program's memory grows from step to step, and at which lines."""
     kept = list(estimate.keeps.items())
     if not kept:
         return []
@@ -196,7 +196,7 @@ def _of_growth(estimate: Estimate) -> list[str]:
 
 
 def _of_lines(estimate: Estimate) -> list[str]:
-    """What the lines of a program hold at the peak, a line each."""
+    """What the lines of a program hold at the peak, one per line of text."""
     held = list(estimate.by_line.items())
     shown = [f"  {format_bytes(size):>10}  {place or 'other code'}" for place, size in held[:MOST_LINES]]
     if shown:
@@ -222,7 +222,7 @@ def _savings(prediction: Prediction) -> Table:
 
 
 def print_serving(answer: ServingAnswer, times: ServerTimes) -> None:
-    """The verdict, a bar over one card's memory, the figures, how fast, and what would serve as many as asked."""
+    """Print the verdict, a bar of one card's memory, figures, the speed, and what would serve the requested load."""
     console, service = stdout(), answer.service
     coloured = console.color_system is not None
     console.print(Text.assemble(one_line(f"{answer.path} on {_cards(service)}: "), _verdict(answer)), soft_wrap=True)
@@ -265,7 +265,7 @@ def _verdict(answer: ServingAnswer) -> Text:
 
 
 def _of_a_card(service: Service, *, coloured: bool) -> Text:
-    """The bar of one card of a server, which leaves the rest alone, and its legend."""
+    """The bar of one card of a server, including memory it leaves to others, and its legend."""
     taken = [
         _Part("W", "cyan", "weights", service.weights_bytes),
         _Part("L", "yellow", "adapters", service.adapter_bytes),
@@ -308,7 +308,7 @@ def _served(answer: ServingAnswer) -> list[str]:
 
 
 def _how_fast(time: ServingTime | None) -> list[str]:
-    """What is predicted of a server's speed, in words that say so."""
+    """The predicted speed of a server, in sentences that call it predicted."""
     if time is None:
         return []
 

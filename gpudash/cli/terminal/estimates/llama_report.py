@@ -1,4 +1,4 @@
-"""What llama.cpp would take of a card for a GGUF file, as text and as JSON."""
+"""What llama.cpp would need of a card for a GGUF file, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from gpudash.units import format_bytes
 
 
 def print_llama(path: str, model: LlamaModel, card: ServerCard, flags: LlamaFlags, *, as_json: bool) -> None:
-    """Whether it fits, its parts, how many layers and how long a context have room.
+    """Print whether it fits, its parts, and how many layers and how long a context fit.
 
     Raises:
-        ValueError: one sentence, when a flag cannot be.
+        ValueError: one sentence, if a flag is invalid.
     """
     service = model.on(card.total_bytes, flags)
     most = model.most_layers(card.total_bytes, flags)

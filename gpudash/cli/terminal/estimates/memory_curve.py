@@ -1,4 +1,4 @@
-"""A predicted step's memory as a curve of block characters, by category, against what is free."""
+"""The memory of a predicted step as a curve of block characters, by category, compared with free memory."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ LEAST_WIDTH = 60
 MOST_COLUMNS = 90
 ROWS = 10
 LABEL_WIDTH = 11
-"""Characters that the terminal has at least, columns of the curve at most, its rows, and the axis at its left."""
+"""In characters: minimum width of the terminal, maximum columns of the curve, its rows, width of the axis labels."""
 
 LIMIT_IN_VIEW = 1.6
-"""Up to how many times the peak what is free is drawn as a line; further up the curve would be flat."""
+"""The limit is drawn if it is below this multiple of the peak; further up, it would flatten the curve."""
 
 EIGHTHS = " ▁▂▃▄▅▆▇█"
 
 KEPT = "░"
-"""A block of what PyTorch holds and does not use."""
+"""Character for memory that PyTorch holds but does not use."""
 
 BEYOND = "red"
 
 
 def has_room(console: Console) -> bool:
-    """Whether a curve can be read there: a terminal with colours, wide enough."""
+    """Whether a console can show a curve: a terminal with colours, wide enough."""
     return console.is_terminal and console.color_system is not None and console.width >= LEAST_WIDTH
 
 
 def print_curve(ghost: Ghost, colours: Mapping[str, str], console: Console) -> None:
-    """Draw the step of the peak; what is beyond the limit is red.
+    """Draw the step with the peak; what exceeds the limit is red.
 
     Args:
-        ghost: of the run.
-        colours: name of a ribbon → its colour.
-        console: where `has_room` holds.
+        ghost: memory of the run.
+        colours: ribbon name → colour.
+        console: a console for which `has_room` holds.
     """
-    # The step of the peak stands for all; a run's other steps would be squeezed beyond reading.
+    # Draw only the step with the peak; all steps together would be unreadable.
     panel = ghost.one_step
     width = min(console.width - LABEL_WIDTH - 1, MOST_COLUMNS)
     edges = panel.columns(width).edges
@@ -57,7 +57,7 @@ def print_curve(ghost: Ghost, colours: Mapping[str, str], console: Console) -> N
         limit = None
     row_bytes = max(peak, limit or 0.0, 1.0) / ROWS
     console.print()
-    # From the top down, as the terminal prints.
+    # From top to bottom, as the terminal prints.
     for row in range(ROWS - 1, -1, -1):
         console.print(Text.assemble(_label(row, row_bytes, limit), _row(row, row_bytes, ghost, edges, colours, limit)))
     console.print(_stages(panel, width))
@@ -77,17 +77,17 @@ def _label(row: int, row_bytes: float, limit: float | None) -> Text:
 
 
 def _row_of(height: float, row_bytes: float) -> int:
-    # A height at a border belongs to the row below it; a limit above the curve has the top row.
+    # A height at a border belongs to the row below; a limit above the curve gets the top row.
     return min(ROWS - 1, max(0, round(height / row_bytes) - 1))
 
 
 def _row(
     row: int, row_bytes: float, ghost: Ghost, edges: Floats, colours: Mapping[str, str], limit: float | None
 ) -> Text:
-    """One line of the curve: blocks in the colour of what lies at their middle, eighths at the top."""
+    """A line of the curve: blocks in the colour of what is at their middle, eighths at the top."""
     line = Text()
     cells = [_cell(row, row_bytes, ghost, edges[:, column], colours, limit) for column in range(edges.shape[1])]
-    # One piece of text for each run of cells of a style, since rich emits the colour for each piece.
+    # One text per run of cells with the same style: rich emits escape codes for each piece.
     for style, group in groupby(cells, key=itemgetter(1)):
         line.append("".join(block for block, _ in group), style=style)
     return line
@@ -96,19 +96,19 @@ def _row(
 def _cell(
     row: int, row_bytes: float, ghost: Ghost, edges: Floats, colours: Mapping[str, str], limit: float | None
 ) -> tuple[str, str]:
-    """The character at a place, and its style.
+    """The character of a cell, and its style.
 
     Args:
-        edges: upper edge of each ribbon in this column, bytes.
+        edges: upper edge of each ribbon in this column, in bytes.
     """
     total = float(edges[-1])
-    # The height within this row in eighths: 8 for a row that is full, 0 for one above the curve.
+    # The height within this row in eighths: 8 for a full row, 0 above the curve.
     block = EIGHTHS[round(min(1.0, max(0.0, total / row_bytes - row)) * 8)]
     if block == EIGHTHS[0]:
         if limit is not None and row == _row_of(limit, row_bytes):
             return "─", BEYOND
         return block, ""
-    # Which ribbon colours a cell is decided at its middle, but within the curve where the curve ends inside the cell.
+    # The ribbon at the cell's middle gives the colour; at the top of the curve, the middle of the filled part does.
     middle = min((row + 0.5) * row_bytes, total)
     ribbon = int(np.searchsorted(edges, middle))
     style = colours.get(ghost.names[ribbon], "white")
@@ -120,11 +120,11 @@ def _cell(
 
 
 def _stages(panel: GhostPanel, width: int) -> Text:
-    """The names of the stages, each where it begins; one without room is left out."""
+    """The names of the stages, each where it begins; names that do not fit are dropped."""
     line = [" "] * width
     free_from = 0
     for stage in panel.stages:
-        # Not before the end of the name before it.
+        # Not before the end of the previous name.
         start = max(free_from, round(stage.start * width))
         room = round(stage.end * width) - start
         if len(stage.name) < room:

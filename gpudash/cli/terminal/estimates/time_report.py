@@ -1,4 +1,4 @@
-"""A predicted time as a person reads it in the terminal: of a step, and of cards beside each other."""
+"""Printing predicted times for a person: of a step, and of several cards."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ FITS: dict[bool | None, tuple[str, str]] = {True: ("yes", "green"), False: ("no"
 
 
 def print_time(time: StepTime, epoch_steps: int | None) -> None:
-    """What is predicted of a step's time, below what is predicted of its memory.
+    """Print the predicted time of a step, below the prediction of its memory.
 
     Args:
-        epoch_steps: of an epoch; ``None`` where that is not known.
+        epoch_steps: steps of an epoch; ``None`` if unknown.
     """
     console = stdout()
     console.print()
@@ -37,12 +37,12 @@ def print_time(time: StepTime, epoch_steps: int | None) -> None:
 
 
 def print_offers(offers: Sequence[CardOffer], prices: Prices, *, by_epoch: bool) -> None:
-    """The cards beside each other.
+    """Print a table of cards.
 
     Args:
-        offers: the cards in their order; one at least.
-        prices: of them.
-        by_epoch: whether their steps are those of an epoch.
+        offers: the cards in order; at least one.
+        prices: price of an hour of each.
+        by_epoch: whether the figures are per epoch.
     """
     console = stdout()
     span = f"{format_count(offers[0].steps)} steps"
@@ -68,11 +68,11 @@ def print_offers(offers: Sequence[CardOffer], prices: Prices, *, by_epoch: bool)
 
 
 def print_server_offers(offers: Sequence[ServerOffer], prices: Prices) -> None:
-    """A server on cards beside each other.
+    """Print a table of cards for a server.
 
     Args:
-        offers: the cards in their order; one at least.
-        prices: of them.
+        offers: the cards in order; at least one.
+        prices: price of an hour of each.
     """
     console = stdout()
     table = plain_table(

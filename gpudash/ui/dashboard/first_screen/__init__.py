@@ -1,1 +1,1 @@
-"""What an idle window shows that has run nothing: a script, a model, or a running program to begin with."""
+"""What an idle window shows before anything has run: a script, a model, or a running program to start with."""

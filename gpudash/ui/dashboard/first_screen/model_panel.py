@@ -1,4 +1,4 @@
-"""Where a model is named by its name, its folder or Hugging Face's, and what is to be done with it is chosen."""
+"""The panel where a model is named, by folder or by its name on Hugging Face, and a task is chosen for it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TASKS_APART = 6
 """Logical pixels between the tasks."""
 
 SHOWN = ("gpt2", "Llama-3.2-1B", "Qwen2.5-7B", "Llama-3.1-8B", "Qwen3-14B", "gemma-2-9b", "phi-4", "Qwen2.5-32B")
-"""The usual models that are listed first where the cache has none; the field knows all."""
+"""Well-known models to list first if the cache has none; the field knows all."""
 
 LEAST: Mapping[str, str] = {
     "infer": "weights alone",
@@ -50,14 +50,14 @@ LEAST: Mapping[str, str] = {
     "qlora": "4-bit weights alone",
     "serve": "weights alone",
 }
-"""Task → what the figures count: the least that it can take, told without a prediction."""
+"""Task → what its figures count: the minimum it needs, known without a prediction."""
 
 COPIES_OF_TRAINING = 4
-"""Weights, gradients, and the two moments that AdamW keeps in the same type."""
+"""Weights, gradients, and the two moments of AdamW, which have the dtype of the weights."""
 
 
 def least_bytes(model: NamedModel, task: str) -> int | None:
-    """The least that a task can take of a model, bytes; ``None`` where that is not known."""
+    """The minimum that a task needs for a model, in bytes; ``None`` if unknown."""
     if task == "qlora":
         if model.parameters is None:
             return None
@@ -70,10 +70,10 @@ def least_bytes(model: NamedModel, task: str) -> int | None:
 
 
 class ModelPanel(StartPanel):
-    """The field, the tasks, and the models that are here.
+    """The field, the tasks, and the models available here.
 
     Signals:
-        chosen: a name, folder or config that a model is found by, and the task.
+        chosen: name, folder or config of the model, and the task.
     """
 
     chosen = Signal(str, str)
@@ -87,18 +87,18 @@ class ModelPanel(StartPanel):
         self.field.setEditable(True)
         self.field.setInsertPolicy(QComboBox.InsertPolicy.NoInsert)
         self.field.setAccessibleName("Model")
-        self.field.setToolTip("Name of a model, its folder or config.json; Enter asks what it takes")
+        self.field.setToolTip("Name of a model, its folder or config.json; Enter predicts what it needs")
         self.field.setMinimumContentsLength(12)
         self.field.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         line = self.line
         line.setAccessibleName("Model")
         line.setPlaceholderText(PLACEHOLDER)
-        line.setAcceptDrops(False)  # files dropped on the window are opened, wherever they fall
+        line.setAcceptDrops(False)  # a file dropped anywhere on the window opens
         line.returnPressed.connect(self.choose_typed)
         self.problem = PlainLabel(role="error", wraps=True)
         self.problem.hide()
         line.textEdited.connect(lambda _text: self.problem.hide())
-        # the list of a choice closes after it has told which: by then the field says what it will say
+        # The popup emits before it closes; by the next turn of the event loop the field has its final text.
         self.field.activated.connect(lambda _row: QTimer.singleShot(0, self.choose_typed))
         self.browse = QToolButton()
         self.browse.setText("…")
@@ -118,20 +118,20 @@ class ModelPanel(StartPanel):
 
     @property
     def line(self) -> QLineEdit:
-        """The field's line of text."""
+        """The field's line edit."""
         line = self.field.lineEdit()
         assert line is not None
         return line
 
     @property
     def task(self) -> str:
-        """What is to be done with a model."""
+        """The selected task."""
         chosen = self.tasks.checkedButton()
         assert chosen is not None
         return str(chosen.property("task"))
 
     def show_models(self, cached: Sequence[NamedModel], usual: Sequence[NamedModel]) -> None:
-        """Offer the models of the cache, and the usual ones."""
+        """Offer the models in the cache, and well-known ones."""
         names = [*(model.hub for model in cached), *(model.name for model in usual)]
         typed = self.line.text()
         self.field.clear()
@@ -148,17 +148,17 @@ class ModelPanel(StartPanel):
         self._show_rows()
 
     def show_free(self, free: int | None, device: str = "") -> None:
-        """Hold what models take against what is free, bytes, on a device; ``None`` where that is not known."""
+        """Compare what the models need with the free bytes of a device; ``None`` if unknown."""
         self._free = free
         self._device = device
         self._show_rows()
 
     def set_palette(self, palette: Palette) -> None:
-        """Draw in other colours."""
+        """Redraw in other colours."""
         self.list.set_palette(palette)
 
     def choose_typed(self) -> None:
-        """Take the model that the field names; one that there is not is answered in a sentence below."""
+        """Choose the model that the field names; if there is none, a sentence below says so."""
         text = self.line.text().strip()
         if not text:
             return
@@ -198,7 +198,7 @@ class ModelPanel(StartPanel):
         return self._tasks
 
     def _arrange_tasks(self) -> None:
-        """In one row, or in two where larger words would be cut."""
+        """Use one row, or two if larger text would be cut off."""
         buttons = self.tasks.buttons()
         columns = len(buttons)
         needed = sum(button.sizeHint().width() + TASKS_APART for button in buttons)

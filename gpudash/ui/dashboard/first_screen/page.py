@@ -1,4 +1,4 @@
-"""The first screen: three panels to begin with, and a row below the monitor for who has no file."""
+"""The first screen: three panels to start from, and below the monitor a row of buttons for users without a file."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ TRAIN, DEMO, FORM = "Train a small transformer   F5", "Play the demo", "All work
 NAME = "First screen"
 
 MOST_PX = 500
-"""Logical pixels of height beyond which the monitor has the room."""
+"""Maximum height in logical pixels; the monitor gets the rest."""
 
 
 class FirstScreen(QWidget):
-    """Three panels beside one another.
+    """Three panels side by side.
 
     Attributes:
         script, model, program: the panels.
-        train, demo, form: the buttons of `bottom`, which stands below the monitor.
+        train, demo, form: buttons of `bottom`, which is placed below the monitor.
     """
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
@@ -38,15 +38,15 @@ class FirstScreen(QWidget):
         self.model = ModelPanel(palette)
         self.program = ProgramsPanel(palette)
         in_row((self.script, 1), (self.model, 1), (self.program, 1), parent=self, margins=(0, 0, 0, 0), spacing=12)
-        self.train = worded_button(TRAIN, "Run the default training on the device that is chosen", lambda: None)
+        self.train = worded_button(TRAIN, "Run the default training on the selected device", lambda: None)
         self.demo = worded_button(DEMO, "What tensors do to memory, scene by scene", lambda: None)
-        self.form = worded_button(FORM, "Choose a workload and its values, and see what it will take", lambda: None)
+        self.form = worded_button(FORM, "Choose a workload and its values, and see what it will need", lambda: None)
         self.bottom = QWidget()
         label = PlainLabel(WITHOUT_A_FILE, role="muted")
         in_row(label, self.train, self.demo, self.form, 1, parent=self.bottom, margins=(2, 0, 2, 0), spacing=8)
         FocusGroup(self.bottom, [self.train, self.demo, self.form])
 
     def set_palette(self, palette: Palette) -> None:
-        """Draw in other colours."""
+        """Redraw in other colours."""
         for panel in (self.script, self.model, self.program):
             panel.set_palette(palette)

@@ -1,4 +1,4 @@
-"""The frame that the parts of the first screen have in common: a large title, a sentence, and what stands below."""
+"""The common frame of the first screen's panels: a large title, a sentence, and the content below."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MARGINS = (10, 10, 10, 12)
 
 
 class StartPanel(QFrame):
-    """A panel with a title and a sentence; a subclass adds what stands below to `column`."""
+    """A panel with a title and a sentence; subclasses add their content to `column`."""
 
     def __init__(self, title: str, sentence: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -26,21 +26,21 @@ class StartPanel(QFrame):
         self.add(PlainLabel(sentence, role="muted", wraps=True))
 
     def add(self, part: QWidget | QLayout, share: int = 0) -> None:
-        """Put a part below the others, in line with the words of the rows of a list.
+        """Add a widget or layout below the others, aligned with the text of list rows.
 
         Args:
-            part: what is added.
-            share: of the height that is left.
+            part: widget or layout to add.
+            share: stretch factor.
         """
         self.column.addLayout(in_row((part, 1), margins=(EDGE_PX, 0, EDGE_PX, 0)), share)
 
     def add_list(self, rows: RowList, share: int) -> None:
-        """Put a list below, which has its edges beside its words."""
+        """Add a list below the others; its rows extend beyond their text on both sides."""
         self.column.addWidget(rows, share)
 
 
 def heading(left: PlainLabel, right: PlainLabel) -> QHBoxLayout:
-    """What stands over a list: its name, and what its figures are."""
+    """The heading of a list: its name, and what its figures mean."""
     left.setProperty("role", "title")
     right.setProperty("role", "legend")
     right.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)

@@ -1,4 +1,4 @@
-"""The Python programs that run here, with what they hold of the GPUs; a click watches one."""
+"""The Python programs running here, with the GPU memory they hold; a click watches one."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class ProgramsPanel(StartPanel):
     """The programs.
 
     Signals:
-        chosen: the PID of the one that is to be watched.
-        dialog_wanted: one that is not listed is to be watched.
+        chosen: PID of the program to watch.
+        dialog_wanted: watch a program that is not listed.
     """
 
     chosen = Signal(int)
@@ -54,7 +54,7 @@ class ProgramsPanel(StartPanel):
         """Show the programs.
 
         Args:
-            found: those that can be watched; ``None`` before they have been listed.
+            found: programs that can be watched; ``None`` until they have been listed.
             problem: why they cannot be listed, in a sentence.
         """
         self.list.show_rows([_row(candidate) for candidate in found or ()])
@@ -66,7 +66,7 @@ class ProgramsPanel(StartPanel):
         self.more.setText(f"and {left_out} more" if left_out else "")
 
     def set_palette(self, palette: Palette) -> None:
-        """Draw in other colours."""
+        """Redraw in other colours."""
         self.list.set_palette(palette)
 
 

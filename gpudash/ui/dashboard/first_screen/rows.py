@@ -1,6 +1,6 @@
-"""A short list of buttons in columns: each row is one thing to begin with; as many as there is room for are shown.
+"""A short list of buttons in columns. Each row is something to start from; as many are shown as fit.
 
-The rows are one stop of Tab, and the arrow keys go from one to the next.
+The rows are one tab stop; the arrow keys move between them.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from gpudash.ui.widgets.plain_text import plain_tip
 from gpudash.ui.widgets.text_size import scaled
 
 ROW_PX, TALL_ROW_PX = 28, 44
-"""Logical pixels of a row's height: of one line, and of two."""
+"""Height of a row in logical pixels, with one line and with two."""
 
 USUAL_ROWS = 4
-"""Rows that a list would have room for."""
+"""Rows that the size hint leaves room for."""
 
 GAP_PX, EDGE_PX = 12, 8
-"""Logical pixels between columns, and beside the first and the last."""
+"""Logical pixels between columns, and outside the first and the last."""
 
 LEAST_FIRST_PX = 110
-"""Logical pixels of the first column, below which a spare one goes."""
+"""Minimum width of the first column in logical pixels; if it would be narrower, a spare column is dropped."""
 
 PILL_PX = (12, 24)
-"""Of what looks like a button in a row: room beside its words, and its height."""
+"""Logical pixels of a cell drawn as a button: padding beside its text, and its height."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowCell:
-    """What stands in a column of a row.
+    """A cell of a row.
 
     Attributes:
-        text: in one line.
-        colour: name of a colour of the palette.
-        bold: whether it is heavy.
-        right: whether it stands at the right of its column.
-        under: a smaller line below, in rows that are tall.
-        button: whether it looks like a button.
-        spare: whether its column goes where the first would be too narrow.
+        text: a single line.
+        colour: name of a palette colour.
+        bold: whether the text is bold.
+        right: whether it is right-aligned.
+        under: a smaller line below, in tall rows.
+        button: whether it is drawn as a button.
+        spare: whether its column is dropped if the first would be too narrow.
     """
 
     text: str
@@ -61,9 +61,9 @@ class RowContent:
     """A row.
 
     Attributes:
-        key: by which it is chosen.
-        cells: from the left; the first has the room that the others leave.
-        sentence: all of it, for who cannot see it.
+        key: identifies the row.
+        cells: from the left; the first gets the remaining width.
+        sentence: the whole row in words, for screen readers.
         tip: what a click does.
     """
 
@@ -74,7 +74,7 @@ class RowContent:
 
 
 class ListRow(QAbstractButton):
-    """One row, which is clicked."""
+    """One clickable row."""
 
     def __init__(self, content: RowContent, palette: Palette, parent: QWidget) -> None:
         super().__init__(parent)
@@ -85,7 +85,7 @@ class ListRow(QAbstractButton):
         self.setAttribute(Qt.WidgetAttribute.WA_Hover)
 
     def show_content(self, content: RowContent, palette: Palette, widths: Sequence[int]) -> None:
-        """Show another content in columns of these widths."""
+        """Show new content, in columns of these widths."""
         self.content = content
         self._palette = palette
         self._widths = widths
@@ -158,11 +158,11 @@ class RowList(QWidget):
     """The rows.
 
     Args:
-        name: what the list is called, for who cannot see it.
-        tall: whether a row has two lines.
+        name: accessible name of the list.
+        tall: whether rows have two lines.
 
     Signals:
-        chosen: the key of the row that was clicked.
+        chosen: key of the row that was clicked.
     """
 
     chosen = Signal(str)
@@ -179,27 +179,27 @@ class RowList(QWidget):
 
     @property
     def shown(self) -> list[ListRow]:
-        """The rows that are seen, from the top."""
+        """The visible rows, from the top."""
         return [row for row in self._rows if not row.isHidden()]
 
     @property
     def contents(self) -> Sequence[RowContent]:
-        """All rows, also those that there is no room for."""
+        """All rows, including those that do not fit."""
         return self._contents
 
     @property
     def left_out(self) -> int:
-        """How many rows there is no room for."""
+        """Number of rows that do not fit."""
         return max(0, len(self._contents) - len(self.shown))
 
     def show_rows(self, contents: Sequence[RowContent]) -> None:
-        """Show these rows, as many as there is room for."""
+        """Show these rows, as many as fit."""
         if list(contents) != list(self._contents):
             self._contents = list(contents)
             self._arrange()
 
     def set_palette(self, palette: Palette) -> None:
-        """Draw in other colours."""
+        """Redraw in other colours."""
         self._palette = palette
         self._arrange()
 
@@ -207,7 +207,7 @@ class RowList(QWidget):
         return QSize(scaled(120), self._row_height)
 
     def sizeHint(self) -> QSize:
-        """The same whatever is listed: nothing moves when rows come."""
+        """The same for any content, so that nothing moves when rows appear."""
         return QSize(scaled(300), USUAL_ROWS * self._row_height)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -221,7 +221,7 @@ class RowList(QWidget):
         return scaled(ROW_PX)
 
     def _arrange(self) -> None:
-        """A row stays a row while it shows another content, so that it keeps the focus."""
+        """Lay out the rows. Widgets are reused for new content, so that a row keeps the focus."""
         room = max(0, self.height() // self._row_height)
         widths = self._widths(self._contents[:room])
         while len(self._rows) < len(self._contents):
@@ -237,7 +237,7 @@ class RowList(QWidget):
         self._focus.hold(self._rows)
 
     def _widths(self, contents: Sequence[RowContent]) -> list[int]:
-        """Widths of the columns: as their longest words, and the first as is left; 0 of one that is left out."""
+        """Column widths: each fits its longest text, the first takes what is left; 0 for a column that is dropped."""
         columns = max((len(content.cells) for content in contents), default=0)
         widths = [0] * columns
         for content in contents:
@@ -263,14 +263,14 @@ class RowList(QWidget):
 
 
 def cell_font(widget: QWidget, cell: RowCell) -> QFont:
-    """How the words of a cell are drawn."""
+    """Font of a cell's text."""
     font = QFont(widget.font())
     font.setBold(cell.bold)
     return font
 
 
 def small_font(widget: QWidget) -> QFont:
-    """How what is only looked up is drawn."""
+    """Font of secondary text."""
     font = QFont(widget.font())
     font.setPointSizeF(widget.font().pointSizeF() * 8 / 9)
     return font

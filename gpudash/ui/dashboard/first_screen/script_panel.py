@@ -1,4 +1,4 @@
-"""Where a script is dropped or chosen, and the scripts that ran last with what they took."""
+"""The panel where a script is dropped or chosen, and the scripts that ran last with the memory they took."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ CHOOSE = "Choose a file…"
 NONE = "Scripts that you have run appear here."
 
 AREA_PX = (96, 150)
-"""Least height of the place to drop, and the most beside a list of scripts, logical pixels."""
+"""Minimum height of the drop area, and maximum beside a list of scripts, in logical pixels."""
 
 UNLIMITED_PX = 2**24 - 1
-"""Height of a widget that has no greatest one (Qt, QWIDGETSIZE_MAX)."""
+"""Qt's QWIDGETSIZE_MAX: a widget with this maximum height is unlimited."""
 
 ICON_PX = (22, 28)
 SHEET_GAP = 8
-"""Size of the sheet of paper, and how far it is above the words."""
+"""Size of the paper icon, and its distance from the text below."""
 
 ABOVE, BELOW = 3, 2
-"""Shares of the empty height above the words, where the sheet is, and below the button."""
+"""Proportions of the empty height above the text, where the icon is, and below the button."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,11 @@ class LastScript:
     """A script that ran before.
 
     Attributes:
-        name: of its file.
-        arguments: behind it, as they were typed.
-        spec: what was asked of the run.
-        began_s: when, seconds since the epoch.
-        peak_bytes: most that its tensors held on a GPU; ``None`` where that is not known.
+        name: file name.
+        arguments: its arguments, as typed.
+        spec: parameters of the run.
+        began_s: start, in seconds since the epoch.
+        peak_bytes: peak of its tensors on a GPU; ``None`` if unknown.
         ran_out: whether it ran out of memory.
     """
 
@@ -64,11 +64,11 @@ class LastScript:
 
 
 class ScriptPanel(StartPanel):
-    """The place to drop, and the last scripts.
+    """The drop area, and the last scripts.
 
     Signals:
-        file_chosen: a `Path` that is to be run.
-        script_chosen: the `LastScript` that is to be run again.
+        file_chosen: `Path` of the script to run.
+        script_chosen: `LastScript` to run again.
     """
 
     file_chosen = Signal(object)
@@ -94,8 +94,8 @@ class ScriptPanel(StartPanel):
         """Show the scripts that ran last.
 
         Args:
-            scripts: the newest first.
-            free: bytes that are free where the next run would be; ``None`` where that is not known.
+            scripts: newest first.
+            free: bytes free on the device of the next run; ``None`` if unknown.
             now_s: seconds since the epoch.
         """
         self._scripts = scripts
@@ -104,14 +104,14 @@ class ScriptPanel(StartPanel):
             now_s = time.time()
         self.list.show_rows([self._row(place, script, now_s) for place, script in enumerate(scripts)])
         self.none.setVisible(not scripts)
-        # The place to drop takes the room of a list that is not there.
+        # Without a list, the drop area takes its room.
         self.list.setVisible(bool(scripts))
         self.area.setMaximumHeight(scaled(AREA_PX[1]) if scripts else UNLIMITED_PX)
         peaks = any(script.peak_bytes is not None for script in scripts)
         self._what.setText("peak, and GiB left beside it" if peaks else "")
 
     def set_palette(self, palette: Palette) -> None:
-        """Draw in other colours."""
+        """Redraw in other colours."""
         self.area.set_palette(palette)
         self.list.set_palette(palette)
 
@@ -145,7 +145,7 @@ class ScriptPanel(StartPanel):
 
 
 def left_cell(free: int | None, needed: int) -> RowCell:
-    """What would be left of what is free, or is missing; a sign goes with the colour."""
+    """How much of the free memory would be left, or is missing; a sign accompanies the colour."""
     if free is None:
         return RowCell("", right=True)
     left = free - needed
@@ -155,7 +155,7 @@ def left_cell(free: int | None, needed: int) -> RowCell:
 
 
 class DropArea(PaintedWidget):
-    """A dashed place with a sheet of paper, words and a button: drops are taken anywhere, here they are invited."""
+    """A dashed area with an icon, a sentence and a button. It invites drops, which work anywhere in the window."""
 
     def __init__(self, button: QPushButton, palette: Palette) -> None:
         super().__init__(palette)
@@ -173,7 +173,7 @@ class DropArea(PaintedWidget):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        # The sheet and the words are together in the middle of a high place; in a low one the sheet needs all there is.
+        # In a high area, icon and text are centred together; in a low one the icon needs all the room there is.
         high = self.height() > scaled(AREA_PX[1])
         self._column.setStretch(self._column.count() - 1, BELOW if high else 0)
 

@@ -1,9 +1,9 @@
 """The tabs below the plots: a run's steps, ranks, operators, output, the devices, events.
 
-The bar is the lowest row, and what a tab shows opens above it, as high for one tab as for another: no press on a tab
-moves the tab that was pressed.
+The tab bar is the lowest row; the pages open above it, all with the same height, so that clicking a tab never moves
+the tab bar.
 
-Beside the tabs stands where the time of a step goes, and while the output is not in sight its newest line.
+Beside the tabs are the breakdown of a step's time and, while the output is hidden, its newest line.
 """
 
 from __future__ import annotations
@@ -72,21 +72,21 @@ if TYPE_CHECKING:
 Range = tuple[float, float] | None
 
 LEAST_HEIGHT, USUAL_SHARE, MOST_HEIGHT = 120, 0.15, 260
-"""Logical pixels that what a tab shows has at least, its usual share of the height, and at most until it is dragged."""
+"""Height of a page: minimum in logical pixels, default share, and maximum in logical pixels until it is dragged."""
 
 
 NEVER_STAGES = "The stages of a run appear here: each with device, shape, time and rate. F5 starts one."
 
 UNLIMITED = 2**24 - 1
-"""Qt's QWIDGETSIZE_MAX, which PySide6 does not name."""
+"""Qt's QWIDGETSIZE_MAX, which PySide6 does not export."""
 
 
 class TableChoice(QWidget):
-    """Tables of one subject, one of them in front; a column of chips chooses among those that have rows.
+    """Tables on one subject, one shown at a time; a column of chips selects among those that have rows.
 
     Attributes:
-        tables: all of them, in the order of the chips.
-        front: the one that is seen.
+        tables: all tables, in the order of the chips.
+        front: the table shown.
     """
 
     def __init__(self, tables: Sequence[Table]) -> None:
@@ -111,12 +111,12 @@ class TableChoice(QWidget):
         self.show_filled()
 
     def choose(self, table: Table) -> None:
-        """Bring ``table`` to the front, whenever it has rows."""
+        """Show ``table`` whenever it has rows."""
         self._wanted = table
         self.show_filled()
 
     def show_filled(self) -> None:
-        """Offer the tables with rows; in front is the chosen one, else the first with rows, else the first of all."""
+        """Offer the tables with rows. Shown is the selected one, else the first with rows, else the first."""
         filled = [table for table in self.tables if table.model.rows]
         self.front = self.tables[0]
         if self._wanted in filled:
@@ -130,15 +130,15 @@ class TableChoice(QWidget):
 
 
 class LowerTabs(QWidget):
-    """Tables and a program's output over a tab bar, which can be collapsed to the bar alone.
+    """Tables and a program's output above a tab bar; they can be collapsed to the bar.
 
     Attributes:
-        steps: stages, epochs and what the run found, as far as there are any.
-        step_parts: where the time of the run's steps went, beside the tabs.
-        machine: the processes that hold memory, and every reading of every device.
+        steps: stages, epochs and results of the run.
+        step_parts: breakdown of the run's step time, beside the tabs.
+        machine: processes that hold memory, and every reading of every device.
 
     Signals:
-        collapsed_changed: the bar was collapsed or opened.
+        collapsed_changed: the tabs were collapsed or opened.
     """
 
     collapsed_changed = Signal()
@@ -161,7 +161,7 @@ class LowerTabs(QWidget):
         layout.addWidget(self._pages, 1)
         layout.addLayout(row)
         self.stages = Table("Stages", _STAGES, NEVER_STAGES)
-        self.result = Table("Result", _RESULT, "What a run found appears here when it has ended.")
+        self.result = Table("Result", _RESULT, "The results of a run appear here when it has ended.")
         self.epochs = Table("Epochs", _EPOCHS, "One row per epoch of a training run appears here.")
         self.steps = TableChoice((self.stages, self.epochs, self.result))
         self._add("Steps", self.steps)
@@ -194,7 +194,7 @@ class LowerTabs(QWidget):
         return self._collapsed
 
     def set_collapsed(self, collapsed: bool) -> None:
-        """Show the bar alone, or the tables with it."""
+        """Show the tab bar alone, or the pages with it."""
         self._collapsed = collapsed
         self._pages.setVisible(not collapsed)
         height = self.bar.sizeHint().height()
@@ -213,10 +213,10 @@ class LowerTabs(QWidget):
             self.set_collapsed(self._collapsed)
 
     def usual_height(self, whole: int) -> int:
-        """Logical pixels for the open tabs where they and the plots share ``whole``."""
+        """Height of the open tabs, in logical pixels, if they and the plots share ``whole``."""
         shown = max(scaled(LEAST_HEIGHT), min(round(whole * USUAL_SHARE), scaled(MOST_HEIGHT)))
         header, row = self.stages.view.horizontalHeader().sizeHint().height(), scaled(ROW_PX)
-        rows = max(1, round((shown - header) / row))  # whole ones: half a row reads as a fault
+        rows = max(1, round((shown - header) / row))  # whole rows: half a row looks like a bug
         return self.bar.sizeHint().height() + max(scaled(LEAST_HEIGHT), header + rows * row)
 
     def current(self) -> Table | RanksTab | None:
@@ -236,20 +236,20 @@ class LowerTabs(QWidget):
         return self._pages.currentWidget() is self.output
 
     def leave_out_runs(self) -> None:
-        """Have no tabs of runs, where there can be none; the processes come to the front."""
+        """Remove the tabs about runs, for a source without runs; show the processes."""
         for page in (self.steps, self.operators, self.output):
             self.bar.setTabVisible(self._pages.indexOf(page), False)
         self.bar.setCurrentIndex(self._pages.indexOf(self.machine))
 
     def show_operators(self) -> None:
-        """Bring what the profiler found to the front; the bar stays collapsed where it is."""
+        """Bring the profiler's results to the front; a collapsed bar stays collapsed."""
         self.bar.setCurrentIndex(self._pages.indexOf(self.operators))
 
     def show_output(self, *, requested: bool = True) -> None:
-        """Bring the output to the front; the bar stays collapsed where it is.
+        """Bring the output to the front; a collapsed bar stays collapsed.
 
         Args:
-            requested: by the user; else a program has begun, and `leave_output` takes it back.
+            requested: whether the user asked for it; otherwise a program started, and `leave_output` undoes it.
         """
         self._shows_newest = True
         if not self.output_in_front:
@@ -260,15 +260,15 @@ class LowerTabs(QWidget):
             self.bar.setCurrentIndex(self._pages.indexOf(self.output))
 
     def leave_output(self) -> None:
-        """A run that prints nothing has begun: tell no line of an earlier program, and unless the user has chosen the
-        output bring back what was in front before it."""
+        """Handle the start of a run that prints nothing: drop the newest line of the earlier program and, unless the
+        user opened the output, return to the tab that was open before."""
         self._shows_newest = False
         if self.output_in_front and self._before_output is not None:
             self.bar.setCurrentIndex(self._before_output)
         self._before_output = None
 
     def _offer_ranks(self, count: int) -> None:
-        """Have a tab for the ranks only while there are some."""
+        """Show the tab of ranks only while there are ranks."""
         if self.ranks is None:
             if not count:
                 return
@@ -288,17 +288,17 @@ class LowerTabs(QWidget):
     def refresh_source(
         self, log: RequestLog | None, run: RunView | None, cursor_s: float | None, why_none: str = ""
     ) -> None:
-        """Show what the lines of the program hold, while that can be seen.
+        """Show the memory that the program's lines hold, if the tab is visible.
 
         Args:
-            log: of the device that is shown.
-            run: in view.
-            cursor_s: session time of the cursor, ``None`` without one.
-            why_none: why nothing is known of the lines of this run; without a log, and "" here, there is no such tab.
+            log: allocation requests of the device shown.
+            run: run in view.
+            cursor_s: session time of the cursor; ``None`` without one.
+            why_none: why the lines of this run are unknown; without a log, and with "" here, there is no such tab.
         """
         if log is None and not why_none and self.source is None:
             return
-        from gpudash.ui.dashboard.tabs.source_tab import SourceTab, has_own_lines  # few sessions know of any
+        from gpudash.ui.dashboard.tabs.source_tab import SourceTab, has_own_lines  # few sessions need it
 
         if log is not None and has_own_lines(log):
             why_none = ""
@@ -334,7 +334,7 @@ class LowerTabs(QWidget):
 
     @property
     def selected_rank(self) -> int | None:
-        """The rank that is selected in the table of ranks."""
+        """The rank selected in the table of ranks."""
         if self.ranks is None:
             return None
         return self.ranks.selected_rank
@@ -347,25 +347,25 @@ class LowerTabs(QWidget):
         self.collapsed_changed.emit()
 
     def take(self, events: Iterable[Event], origin_s: float) -> None:
-        """Learn of new events; each is put into words once."""
+        """Handle new events; each is formatted once."""
         for event in events:
             row = event_row(event, origin_s)
             if row is not None:
                 self._events.append((event.time_s, row))
 
     def forget_events(self) -> None:
-        """Begin the list of events anew: an earlier moment is shown."""
+        """Clear the list of events, because an earlier moment is shown."""
         self._events.clear()
 
     def _event_rows(self, selection: Range) -> list[Sequence[str]]:
-        """The events within the selection, the newest first; a mark may have been set in the past."""
+        """The events within the selection, newest first; marks may have been set in the past."""
         events = sorted(self._events, key=itemgetter(0))
         if selection is None:
             return [row for _time_s, row in reversed(events)]
         return [row for time_s, row in reversed(events) if selection[0] <= time_s <= selection[1]]
 
     def refresh_output(self, log: OutputLog) -> None:
-        """Take in what has been printed, while it can be seen; else show the newest line beside the tabs."""
+        """Show new output if the tab is visible; else show the newest line beside the tabs."""
         if not self.isVisible():
             return
         if self.output_in_front and not self._collapsed:
@@ -375,11 +375,12 @@ class LowerTabs(QWidget):
             self.newest.show_line(next(iter(log.newest(1)), None) if self._shows_newest else None)
 
     def refresh(self, store: Store, selection: Range, devices: Sequence[Sequence[str]]) -> None:
-        """Fill the table in front; the others wait until they are opened. The caller holds the store's lock."""
+        """Fill the table in front; the others are filled when they are opened. The caller holds the store's lock."""
         places = places_of(store.run)
         self._offer_ranks(len(places))
         self.step_parts.show_parts(None if store.run is None else store.run.step_parts)
-        # A line that is empty leaves its room to the sentence; one of them stays, for the tab bar would be stretched.
+        # Hide an empty line so that the sentence gets its room, but keep one of the two: else the tab bar would
+        # stretch.
         self.newest.setVisible(not self.newest.is_empty or self.step_parts.isHidden())
         if self._collapsed or not self.isVisible():
             return
@@ -475,7 +476,7 @@ def _stage_row(stage: StageView, whole_s: float, device: str) -> Sequence[str]:
 
 
 def result_rows(run: RunView | None) -> list[Sequence[str]]:
-    """What was asked for, then what the run found; nothing before it has ended."""
+    """What was run, then its results; empty until the run has ended."""
     if run is None or run.running:
         return []
     run_name = given_name(run.workload, run.device, run.spec)
@@ -535,7 +536,7 @@ def _inside(events: Iterable[E], selection: Range) -> list[E]:
 
 
 class NewestLine(PlainLabel):
-    """One line at the right, shortened to its room; the tooltip has it whole."""
+    """One right-aligned line, elided to fit; the tooltip has the whole line."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent=parent)
@@ -545,7 +546,7 @@ class NewestLine(PlainLabel):
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
 
     def show_line(self, line: OutputLine | None) -> None:
-        """Show ``line``; nothing for ``None``."""
+        """Show ``line``; ``None`` shows nothing."""
         if line == self._line:
             return
         self._line = line
@@ -579,7 +580,7 @@ class NewestLine(PlainLabel):
 
 
 def event_row(event: Event, origin_s: float) -> Sequence[str] | None:
-    """What happened, in words; ``None`` for what the plots and the stages tell."""
+    """The text of an event; ``None`` for events that the plots and stages show."""
     described = _describe(event)
     if described is None:
         return None

@@ -1,4 +1,4 @@
-"""The tab that shows what the profiler found: operators, the stack of the selected one, and when each ran."""
+"""The tab of profiler results: operators, the stack of the selected one, and when each ran."""
 
 from __future__ import annotations
 
@@ -54,18 +54,27 @@ COLUMNS: tuple[tuple[str, Column], ...] = (
     ("calls", Column("calls", right=True)),
     ("cpu_self_seconds", Column("own CPU", right=True, tip="Time on the CPU without the operators it calls")),
     ("cpu_total_seconds", Column("total CPU", right=True, tip="Time on the CPU with the operators it calls")),
-    ("device_self_seconds", Column("own GPU", right=True, tip="Time of the kernels it starts itself")),
-    ("device_total_seconds", Column("total GPU", right=True, tip="Time of its kernels and of those it calls")),
+    ("device_self_seconds", Column("own GPU", right=True, tip="Time of the kernels it launches itself")),
+    (
+        "device_total_seconds",
+        Column("total GPU", right=True, tip="Time of its kernels and those of the operators it calls"),
+    ),
     (
         "cpu_self_bytes",
-        Column("own memory", right=True, tip="Host memory taken less given back, by itself"),
+        Column("own memory", right=True, tip="Host memory allocated minus freed, without the operators it calls"),
     ),
     (
         "cpu_total_bytes",
-        Column("total memory", right=True, tip="Host memory taken less given back, in all"),
+        Column("total memory", right=True, tip="Host memory allocated minus freed, with the operators it calls"),
     ),
-    ("device_self_bytes", Column("own GPU memory", right=True, tip="GPU memory taken less given back, by itself")),
-    ("device_total_bytes", Column("total GPU memory", right=True, tip="GPU memory taken less given back, in all")),
+    (
+        "device_self_bytes",
+        Column("own GPU memory", right=True, tip="GPU memory allocated minus freed, without the operators it calls"),
+    ),
+    (
+        "device_total_bytes",
+        Column("total GPU memory", right=True, tip="GPU memory allocated minus freed, with the operators it calls"),
+    ),
     ("shapes", Column("usual shapes", wide=True)),
 )
 """Field of a row → its column."""
@@ -73,15 +82,15 @@ COLUMNS: tuple[tuple[str, Column], ...] = (
 DEVICE_FIELDS = ("device_self_seconds", "device_total_seconds", "device_self_bytes", "device_total_bytes")
 
 NAME_WIDTH = 260
-"""Logical pixels of an operator's name at most; the rest is in its tooltip."""
+"""Maximum width of an operator's name, in logical pixels; the whole name is in its tooltip."""
 
 
 ARROW_PX = 14
-"""Logical pixels of the arrow that tells the order."""
+"""Width of the sort arrow, in logical pixels."""
 
 
 class OperatorsModel(RowsModel[Row]):
-    """Rows of a profile that match the search, in the order of a column."""
+    """Rows of a profile that match the search, sorted by a column."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__([column for _field, column in COLUMNS], parent)
@@ -96,7 +105,7 @@ class OperatorsModel(RowsModel[Row]):
         self._arrange()
 
     def search(self, text: str) -> None:
-        """Show only operators whose name, shapes or stack hold ``text``."""
+        """Show only operators whose name, shapes or stack contain ``text``."""
         self._search = text.casefold()
         self._arrange()
 
@@ -128,10 +137,10 @@ def _searched(row: Row) -> str:
 
 
 class OperatorsTable(QTableView):
-    """The table.
+    """The table of operators.
 
     Signals:
-        chosen: the operator (its row) that is selected now, or ``None``.
+        chosen: row of the operator that is selected now, or ``None``.
     """
 
     chosen = Signal(object)
@@ -157,7 +166,8 @@ class OperatorsTable(QTableView):
         self.selectionModel().currentRowChanged.connect(self._choose)
 
     def show_rows(self, rows: Sequence[Row]) -> None:
-        """Show the operators of another profile, by own time where most of it was spent."""
+        """Show the operators of another profile, sorted by self time: the device's if they used one, else the
+        CPU's."""
         on_device = any(row["device_self_seconds"] for row in rows)
         for place, (field, _column) in enumerate(COLUMNS):
             self.setColumnHidden(place, field in DEVICE_FIELDS and not any(row[field] for row in rows))
@@ -171,14 +181,14 @@ class OperatorsTable(QTableView):
             self.selectRow(0)
 
     def select(self, name: str) -> None:
-        """Select the operator called ``name``, where it is shown."""
+        """Select the operator called ``name``, if it is shown."""
         for place, row in enumerate(self.operators.rows):
             if row["name"] == name:
                 self.selectRow(place)
                 return
 
     def copy(self) -> None:
-        """Copy what is shown as tab-separated text under a header: seconds and bytes, as they are."""
+        """Copy what is shown as tab-separated text with a header, in seconds and bytes."""
         lines = [[column.title for _field, column in COLUMNS]]
         lines += [[str(row[field]) for field, _column in COLUMNS] for row in self.operators.rows]
         QGuiApplication.clipboard().setText(tab_separated(lines))
@@ -190,20 +200,20 @@ class OperatorsTable(QTableView):
 ROW_PX = 16
 LANE_GAP_PX = 6
 NAMED_PX = 30
-"""Least width of a span that carries its name."""
+"""Minimum width of a span that shows its name."""
 
 ZOOM = 1.25
-"""What one notch of the wheel makes the shown time narrower by."""
+"""Zoom factor of one notch of the wheel."""
 
 CURVES = ("allocated", "loss", "accuracy", "d2h", "power", "idle")
-"""Colours the operators share, each keeping its own."""
+"""Curves whose colours the operators share; each operator keeps its colour."""
 
 Span = Sequence[int]
 """Lane, depth, name, start and duration in µs."""
 
 
 class OperatorsTimeline(PaintedWidget):
-    """The picture; the wheel zooms at the pointer, dragging moves, a double click shows everything.
+    """The timeline. The wheel zooms at the pointer, dragging pans, a double click shows everything.
 
     Signals:
         chosen: name of the operator that was clicked.
@@ -228,7 +238,7 @@ class OperatorsTimeline(PaintedWidget):
         self._dragged = False
 
     def show_timeline(self, timeline: Mapping[str, Any]) -> None:
-        """Show another profile, as `gpudash.workloads.profiling.timeline` tells it."""
+        """Show another profile, in the format of `gpudash.workloads.profiling.timeline`."""
         self._spans, self._names = timeline["spans"], timeline["names"]
         self._lanes = timeline["lanes"]
         depths = [max((span[1] for span in self._spans if span[0] == lane), default=-1) for lane in self._lane_numbers]
@@ -255,12 +265,12 @@ class OperatorsTimeline(PaintedWidget):
         self.update()
 
     def select(self, name: str | None) -> None:
-        """Mark the spans of an operator."""
+        """Highlight the spans of an operator."""
         self._selected = name
         self.update()
 
     def zoom(self, factor: float, at: float) -> None:
-        """Show ``factor`` times as much time; what is at the x coordinate ``at`` stays there."""
+        """Show ``factor`` times as much time; the time at the x coordinate ``at`` stays there."""
         share = at / max(1, self.width())
         moment = self._first_us + share * self._shown_us
         self._shown_us = min(self._whole_us, max(1.0, self._shown_us * factor))
@@ -271,7 +281,7 @@ class OperatorsTimeline(PaintedWidget):
         self.update()
 
     def span_at(self, point: QPointF) -> Span | None:
-        """The span under a point."""
+        """The span at a position."""
         return next((span for span in reversed(self._spans) if self._place(span).contains(point)), None)
 
     def _place(self, span: Span) -> QRectF:
@@ -367,25 +377,25 @@ EMPTY_RECORDING = "No steps were profiled while this was recorded."
 
 PROFILE_TIP = "Profile steps of the current run (Shift+F5)"
 EXPORT_TIP = "Write the trace for Perfetto or chrome://tracing"
-FOLDER_TIP = "Show where the trace lies"
-GONE = "The trace is not there any more."
+FOLDER_TIP = "Show the folder of the trace"
+GONE = "The trace no longer exists."
 
 TIMELINE_HEIGHT = 118
-"""Logical pixels of the timeline: seven rows, and the rest by scrolling."""
+"""Height in logical pixels: seven rows; scroll for the rest."""
 
 
 LEAST_TIMELINE_HEIGHT = 70
 
 
 class OperatorsTab(QWidget):
-    """What the profiles of a run found, the newest first.
+    """The profiles of a run, newest first.
 
     Signals:
-        profile_requested: steps are to be profiled.
+        profile_requested: profile some steps.
         reported: a passing message for the status line.
 
     Attributes:
-        recording: tells which recording the shown run lies in, beside which its traces lie.
+        recording: returns the recording of the shown run; its traces are stored beside it.
     """
 
     profile_requested = Signal()
@@ -456,23 +466,23 @@ class OperatorsTab(QWidget):
         return page
 
     def set_commanding(self, commanding: bool) -> None:
-        """Whether steps can be profiled here; a recording is only looked at."""
+        """Set whether steps can be profiled here; a recording is read-only."""
         self.profile.setVisible(commanding)
         self.first.setVisible(commanding)
         self.empty_label.setText(EMPTY if commanding else EMPTY_RECORDING)
 
     def refuse(self, why: str) -> None:
-        """Offer no profile now, because of ``why``; "" offers it."""
+        """Disable profiling, with the reason ``why``; "" enables it."""
         for button in (self.profile, self.first):
             button.setEnabled(not why)
             button.setToolTip(plain_tip(f"{PROFILE_TIP}{f'. {why}' if why else ''}"))
 
     def set_palette(self, palette: Palette) -> None:
-        """Draw in other colours."""
+        """Redraw in other colours."""
         self.timeline.set_palette(palette)
 
     def refresh(self, run: RunView | None) -> None:
-        """Show the newest profile of ``run`` when there is a new one."""
+        """Show the newest profile of ``run`` if there is a new one."""
         profiles = []
         if run:
             profiles = [note for note in run.notes if note.topic == Topic.OPERATORS and note.details.get("operators")]
@@ -528,7 +538,7 @@ class OperatorsTab(QWidget):
             self.export_to(trace, Path(chosen))
 
     def export_to(self, trace: Path, target: Path) -> None:
-        """Copy the trace; what goes wrong is told in a sentence."""
+        """Copy the trace; a failure is reported in a sentence."""
         from gpudash.telemetry.export.writing import atomically
 
         try:

@@ -1,4 +1,4 @@
-"""What the user's own program prints: its newest lines, followed until the user scrolls up to read."""
+"""The output of the user's own program: its newest lines, followed until the user scrolls up to read."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import format_count
 
 MOST_LINES = 10_000
-"""Lines that can be scrolled back to."""
+"""Maximum number of lines kept for scrolling back."""
 
 LINES_A_FRAME = 500
-"""Lines taken in at one refresh, so that a flood of them does not hold up the window."""
+"""Maximum number of lines added per refresh, so that a flood of output does not freeze the window."""
 
 STDOUT, STDERR, LEFT_OUT = 0, 1, 2
-"""What a line is, kept as the state of its block."""
+"""Kinds of lines, stored as the state of the text block."""
 
 EMPTY = "What your own program prints appears here: choose My script at the left and press Start."
 
 ELSEWHERE = "This program was running already: what it prints stays where it was started."
 
 GUTTER_PX = 34
-"""Width of the column that names the stream."""
+"""Width of the column with the stream's name."""
 
 
 class OutputPane(QWidget):
-    """The lines, and above them what finds, copies and follows them.
+    """The lines, with controls above to search, copy and follow them.
 
     Signals:
         reported: a passing message for the status line.
@@ -74,18 +74,18 @@ class OutputPane(QWidget):
 
     @property
     def following(self) -> bool:
-        """Whether the newest lines are shown as they come."""
+        """Whether the newest lines are shown as they arrive."""
         return self._following
 
     def set_palette(self, palette: Palette) -> None:
-        """Draw in other colours."""
+        """Redraw in other colours."""
         self.text.set_palette(palette)
 
     def begin(self, *, elsewhere: bool = False) -> None:
-        """Another program has begun: its lines take the place of the last one's.
+        """Clear the lines for another program.
 
         Args:
-            elsewhere: whether it prints where it was started, so that no line will come.
+            elsewhere: whether it prints to the terminal it was started from, so that no lines will arrive here.
         """
         self.text.clear()
         self.text.setPlaceholderText(ELSEWHERE if elsewhere else EMPTY)
@@ -94,7 +94,7 @@ class OutputPane(QWidget):
         self._show_status()
 
     def refresh(self, log: OutputLog) -> None:
-        """Take in what has been printed; nothing while the user reads further up."""
+        """Show new output; nothing is added while the user reads further up."""
         lines, following, lost = log.since(self._number)
         if not self._following:
             self._behind = len(lines) + lost
@@ -107,7 +107,7 @@ class OutputPane(QWidget):
         self.add(taken, lost + skipped)
 
     def add(self, lines: Sequence[OutputLine], lost: int = 0) -> None:
-        """Show ``lines``, before which ``lost`` others were left out."""
+        """Show ``lines``, after a note that ``lost`` lines were left out."""
         entries = []
         if lost:
             entries = [(f"… {_left_out(lost)}", LEFT_OUT)]
@@ -120,14 +120,14 @@ class OutputPane(QWidget):
         self._show_status()
 
     def follow(self) -> None:
-        """Show the newest lines as they come."""
+        """Show the newest lines as they arrive."""
         self._following = True
         self._behind = 0
         self._to_end()
         self._show_status()
 
     def copy(self) -> None:
-        """Copy the selected lines, all of them when none is selected."""
+        """Copy the selected lines, or all if none are selected."""
         if self.text.textCursor().hasSelection():
             self.text.copy()
         else:
@@ -139,7 +139,7 @@ class OutputPane(QWidget):
         self.reported.emit(f"Copied {_lines(self.text.line_count)}")
 
     def find_next(self, *, backward: bool = False) -> bool:
-        """Select the next line that holds the sought words, from the other end after the last; false without any."""
+        """Select the next line that contains the search text, wrapping around at the end; false if there is none."""
         text = self.search.text()
         if not text:
             return False
@@ -215,7 +215,7 @@ class OutputPane(QWidget):
 
 
 class OutputText(QPlainTextEdit):
-    """The lines, with the stream of those on the error stream named beside them."""
+    """The lines, with "err" beside those from standard error."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -239,18 +239,18 @@ class OutputText(QPlainTextEdit):
 
     @property
     def line_count(self) -> int:
-        """Number of lines that are kept."""
+        """Number of lines kept."""
         if self.document().isEmpty():
             return 0
         return self.blockCount()
 
     def set_palette(self, palette: Palette) -> None:
-        """Draw in other colours."""
+        """Redraw in other colours."""
         self._palette = palette
         self._gutter.update()
 
     def add(self, entries: Sequence[tuple[str, int]]) -> None:
-        """Append lines, each with what it is; the selection and the place read stay."""
+        """Append (line, kind) pairs; the selection and the scroll position stay."""
         self.adding = True
         cursor = QTextCursor(self.document())
         cursor.beginEditBlock()
@@ -275,7 +275,7 @@ class OutputText(QPlainTextEdit):
             self._gutter.update(0, area.y(), self._gutter.width(), area.height())
 
     def paint_gutter(self, event: QPaintEvent) -> None:
-        """Name the stream of every visible line that is not on the standard one."""
+        """Paint "err" beside every visible line from standard error."""
         painter = QPainter(self._gutter)
         painter.fillRect(event.rect(), QColor(self._palette.field))
         small = self.font()

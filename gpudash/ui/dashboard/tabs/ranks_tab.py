@@ -1,4 +1,4 @@
-"""The ranks of a run as a table: where each is, where its steps go, and which one stands out."""
+"""The ranks of a run as a table: where each runs, where its step time goes, and which one stands out."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ COLUMNS: tuple[tuple[str, Column, Cell], ...] = (
     ("host", Column("host"), lambda row: row.host or NOTHING),
     (
         "step",
-        Column("step", right=True, tip="The newest step that all ranks have done"),
+        Column("step", right=True, tip="The newest step that all ranks have completed"),
         lambda row: NOTHING if row.step is None else format_count(row.step),
     ),
     (
@@ -82,19 +82,19 @@ COLUMNS: tuple[tuple[str, Column, Cell], ...] = (
     ("state", Column("state"), lambda row: row.state),
     ("remark", Column("stands out", wide=True), lambda row: row.remark),
 )
-"""Field of a row, its column and how it is written."""
+"""Field of a row, its column, and how it is formatted."""
 
 SHOWN_IF_UNLIKE = ("host", "capacity_bytes")
-"""Columns that are shown where they do not say the same of every rank."""
+"""Columns shown only if their values differ between ranks."""
 
 SHOWN_IF_KNOWN = ("loading",)
-"""Columns that are shown where a rank tells of them."""
+"""Columns shown only if a rank reports them."""
 
 BARS = {"computing": "gpu", "communicating": "loss", "waiting": "link", "loading": "h2d"}
-"""Columns with a bar, and the curve whose colour it has."""
+"""Columns with a bar, and the curve whose colour the bar has."""
 
 PADDING_PX = 20
-"""Of a cell, left and right together."""
+"""Padding of a cell, left and right together."""
 
 BAR_PX = 3.0
 """Height of a bar."""
@@ -103,7 +103,7 @@ EMPTY = "The ranks of a run on several devices appear here."
 
 
 class RanksModel(RowsModel[RankRow]):
-    """Rows in the order of a column; those of a live run are brought up to date in place."""
+    """Rows sorted by a column; those of a live run are updated in place."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__([column for _field, column, _write in COLUMNS], parent)
@@ -111,7 +111,7 @@ class RanksModel(RowsModel[RankRow]):
         self.sorted_column = 0
 
     def show_rows(self, rows: Sequence[RankRow]) -> None:
-        """Show these; cells that did not change are not redrawn."""
+        """Show these rows; unchanged cells are not redrawn."""
         fresh = self._sorted(rows)
         if [row.rank for row in fresh] == [row.rank for row in self.rows]:
             self.update_rows(fresh)
@@ -124,7 +124,7 @@ class RanksModel(RowsModel[RankRow]):
         self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, len(COLUMNS) - 1)
 
     def _sorted(self, rows: Sequence[RankRow]) -> list[RankRow]:
-        """In order; what is not known stands last, and equal ones stand by rank."""
+        """Sorted rows; unknown values come last, equal ones by rank."""
         field = self._field
         by_rank = sorted(rows, key=lambda row: row.rank)
         known = [row for row in by_rank if getattr(row, field) not in (None, "")]
@@ -142,7 +142,7 @@ class RanksModel(RowsModel[RankRow]):
 
 
 class RankShareDelegate(QStyledItemDelegate):
-    """Draws a share as a bar along the lower edge of its cell."""
+    """Draws a share as a bar along the bottom of its cell."""
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
         super().paint(painter, option, index)
@@ -161,10 +161,10 @@ class RankShareDelegate(QStyledItemDelegate):
 
 
 class RanksTab(QWidget):
-    """A sentence on the ranks together, and a row for each.
+    """A sentence about all ranks, and a row for each.
 
     Signals:
-        chosen: the rank whose row is selected now, or ``None``.
+        chosen: rank of the row selected now, or ``None``.
     """
 
     chosen = Signal(object)
@@ -220,13 +220,13 @@ class RanksTab(QWidget):
         return None
 
     def show_run(self, store: Store, places: Sequence[RankPlace]) -> None:
-        """Show the ranks of the store's run; the caller holds its lock."""
+        """Show the ranks of the store's run. The caller holds its lock."""
         rows = rank_rows(store, places)
         rest = rest_text(row.shares for row in rows)
         self.show_ranks(rows, " ".join(filter(None, (sentence(store.run, places), rest))))
 
     def show_ranks(self, rows: Sequence[RankRow], text: str) -> None:
-        """Show these; a rank stays selected wherever its row goes."""
+        """Show these rows; a rank stays selected wherever its row moves."""
         if self.label.text() != text:
             self.label.setText(text or EMPTY)
         kept = self.selected_rank
@@ -248,7 +248,7 @@ class RanksTab(QWidget):
             self.view.selectionModel().select(index, flags.ClearAndSelect | flags.Rows)
 
     def _fit_columns(self) -> None:
-        """Columns only ever grow, so that a live table does not jump."""
+        """Fit the columns to their content. They only ever grow, so that a live table does not jump."""
         metrics = self.view.fontMetrics()
         titles = [f"{column.title}{ARROW_ROOM}" for _field, column, _write in COLUMNS]
         lines = [titles, *(self.model.cells(row) for row in self.model.rows)]
@@ -261,12 +261,12 @@ class RanksTab(QWidget):
                 self.view.setColumnWidth(place, width)
 
     def text(self) -> str:
-        """The selected row, or all, as tab-separated text under a header."""
+        """The selected row, or all rows, as tab-separated text with a header."""
         rank = self.selected_rank
         rows = [row for row in self.model.rows if rank is None or row.rank == rank]
         lines = [[column.title for _field, column, _write in COLUMNS], *(self.model.cells(row) for row in rows)]
         return tab_separated(lines)
 
     def copy(self) -> None:
-        """Put `text` on the clipboard."""
+        """Copy `text` to the clipboard."""
         QGuiApplication.clipboard().setText(self.text())

@@ -1,4 +1,4 @@
-"""The source of the program that runs, with the bytes of each line in the margin as they come and go."""
+"""The source of the running program, with the bytes each line holds in the margin, updated live."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpudash.ui.explanation.source_view.held_source import HeldSource
 from gpudash.units import format_moment
 
 PERIOD_S = 0.5
-"""Between two looks at what the lines hold."""
+"""Seconds between updates of what the lines hold."""
 
 NOW = "Bytes that each line holds now, and keeps of every step."
 PEAK = "Bytes that each line held at the peak of the run, and kept of every step."
@@ -21,7 +21,7 @@ AT = "Bytes that each line held at {}, and kept of every step."
 
 
 class SourceTab(HeldSource):
-    """What the lines of the program hold, as they come and go.
+    """The memory that the lines of the program hold, updated live.
 
     Args:
         clock: monotonic seconds; for tests.
@@ -34,12 +34,12 @@ class SourceTab(HeldSource):
         self._key: object = None
 
     def refresh(self, log: RequestLog, run: RunView | None, cursor_s: float | None) -> None:
-        """Show what the lines hold at the cursor, else now, or at the peak of a run that is over.
+        """Show what the lines hold at the cursor; without one, now, or at the peak of a run that has ended.
 
         Args:
-            log: of the device that is shown.
-            run: in view; its steps tell what lines keep of each.
-            cursor_s: session time of the cursor, ``None`` without one.
+            log: allocation requests of the device shown.
+            run: run in view; its steps show what lines keep from each step.
+            cursor_s: session time of the cursor; ``None`` without one.
         """
         running = run is not None and run.running
         key = (log, log.version, cursor_s, running)
@@ -60,5 +60,5 @@ class SourceTab(HeldSource):
 
 
 def has_own_lines(log: RequestLog) -> bool:
-    """Whether anything of the program's own files has allocated."""
+    """Whether any of the program's own files has allocated memory."""
     return any(is_own_file(line.file) for line in log.lines)

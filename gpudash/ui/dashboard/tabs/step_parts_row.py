@@ -1,4 +1,4 @@
-"""One row beside the tabs: the parts of a run's step as a bar, and in a sentence what it waits for."""
+"""A row beside the tabs: the parts of a run's step as a bar, and a sentence about what it waits for."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ CURVES = {
 """Colour of each part: that of the curve with the same meaning."""
 
 BAR_SHARE = 0.35
-"""Of the row; the sentence has the rest."""
+"""Share of the row taken by the bar; the sentence has the rest."""
 
 PADDING, GAP = 3, 10
-"""Logical pixels around the words of the bar, and between the bar and the sentence."""
+"""Logical pixels around the bar's labels, and between the bar and the sentence."""
 
 
 class StepPartsRow(PaintedWidget):
-    """Draws them; hidden where nothing is known of a step. The tooltip has every word."""
+    """Draws the parts of a step; hidden if they are unknown. The tooltip has the full text."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(DARK, parent)
@@ -41,7 +41,7 @@ class StepPartsRow(PaintedWidget):
         self.hide()
 
     def show_parts(self, parts: StepParts | None) -> None:
-        """Draw ``parts``; nothing for ``None``."""
+        """Draw ``parts``; ``None`` hides the row."""
         if parts == self._parts:
             return
         self._parts = parts
@@ -79,7 +79,7 @@ class StepPartsRow(PaintedWidget):
         labels = (f"{part} {format_percent(share)}", format_percent(share))
         metrics = painter.fontMetrics()
         room = place.width() - 2 * scaled(PADDING)
-        # the longest that fits: half a word reads as another
+        # The longest that fits: a cut word could be read as another.
         fitting = next((text for text in labels if metrics.horizontalAdvance(text) <= room), "")
         painter.setPen(text_on(ground))
         painter.drawText(place, Qt.AlignmentFlag.AlignCenter, fitting)

@@ -1,4 +1,4 @@
-"""The verdict screen of a comparison: one sentence, one number, one interval, and the pictures they rest on."""
+"""The verdict of a comparison: one sentence, one number, one interval, and the charts they are based on."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from gpudash.units import format_duration, format_percent
 HEIGHT = 16
 
 SHARES = (("compute", "computing", "gpu"), ("transfer", "copying", "h2d"), ("waiting", "waiting", "reference"))
-"""Share of a step, its word, and the curve whose colour it has."""
+"""Share of a step, its label, and the curve whose colour it has."""
 
 Side = Mapping[str, Any]
 
 
 class Painted(QWidget):
-    """Painted in the colours of the theme in force, which it sees by its palette."""
+    """A widget painted in the colours of the current theme, which it recognises by its palette."""
 
     def __init__(self, name: str, height: int = HEIGHT) -> None:
         super().__init__()
@@ -46,22 +46,22 @@ class Painted(QWidget):
 
     @property
     def colours(self) -> Palette:
-        """The theme's."""
+        """The theme's colours."""
         if luminance(self.palette().color(QPalette.ColorRole.Window).name()) < 0.5:
             return DARK
         return LIGHT
 
     def describe(self, text: str) -> None:
-        """Say in words what is painted."""
+        """Set the accessible description and tooltip to what is painted, in words."""
         self.setAccessibleDescription(text)
         self.setToolTip(plain_tip(text))
         self.update()
 
 
 class SpreadBar(Painted):
-    """A side's time per step: from the least to the most, the middle half thicker, the median marked.
+    """A side's time per step: a line from minimum to maximum, thicker in the middle half, with the median marked.
 
-    All bars of a screen reach from 0 to the same time.
+    All bars on the page reach from 0 to the same time.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class SpreadBar(Painted):
         self.describe(f"Time of a step over the repetitions: {', '.join(quartiles)}")
 
     def places(self) -> list[float]:
-        """Where the five figures are, in pixels from the left."""
+        """The x coordinates of the five figures, in pixels."""
         room = self.width() - 4
         return [2 + room * min(1.0, value / self._longest) for value in self._quartiles]
 
@@ -106,7 +106,7 @@ class SpreadBar(Painted):
 
 
 class ShareBar(Painted):
-    """Where a step's time goes, as a bar as long as the step."""
+    """The breakdown of a step's time, as a bar as long as the step."""
 
     def __init__(self) -> None:
         super().__init__("Where a step's time goes")
@@ -116,7 +116,7 @@ class ShareBar(Painted):
         return QSize(120, HEIGHT)
 
     def show_side(self, side: Side, longest_s: float) -> None:
-        """Draw a side's shares; the bar of the side that takes ``longest_s`` is full."""
+        """Draw a side's shares; the bar of a side that takes ``longest_s`` is full."""
         scale = side["step_seconds"] / max(longest_s, 1e-12)
         self._parts = [(side["shares"][key] * scale, curve) for key, _word, curve in SHARES]
         shares = (f"{word} {format_percent(side['shares'][key])}" for key, word, _curve in SHARES)
@@ -132,7 +132,7 @@ class ShareBar(Painted):
 
 
 class SizesGraph(Painted):
-    """Seconds per step over sizes, both axes logarithmic, and the size from which the second side is faster."""
+    """Seconds per step over sizes on logarithmic axes, and the size from which the second side is faster."""
 
     MARGIN = 22
 
@@ -145,7 +145,7 @@ class SizesGraph(Painted):
         """Draw a sweep; ``None`` hides the graph.
 
         Args:
-            labels: of the other side and of the one that is to prove itself.
+            labels: labels of the reference side and of the side under test.
         """
         self._sweep, self._labels = sweep, labels
         self.setVisible(sweep is not None and len(sweep["points"]) > 1)
@@ -196,7 +196,7 @@ COLUMNS = (
     ("", ""),
     ("compute only", "A step without its copies"),
     ("with transfers", "A whole step, the headline's figure"),
-    ("spread", "From the least to the most over the repetitions; the middle half is thicker, the median marked"),
+    ("spread", "From minimum to maximum over the repetitions; the middle half is thicker, the median marked"),
     ("where the time goes", "Computing, copying between memories, and waiting"),
     ("", ""),
     ("peak memory", "Of the process on the CPU, of PyTorch's allocator on a GPU"),
@@ -204,24 +204,24 @@ COLUMNS = (
 )
 
 ABOUT = 0.952
-"""Ratios from it to its reciprocal are no difference: 5 %."""
+"""Ratios between this and its reciprocal count as no difference: 5 %."""
 
 ROLES = {"faster": "good", "slower": "warn", "close": "figure-small"}
-"""Outcome → look of its word; the sentence says it too."""
+"""Outcome → label role of its word; the sentence says it too."""
 
 VERDICTS = {"faster": "FASTER", "slower": "NOT WORTH IT", "close": "TOO CLOSE TO CALL"}
 
 PREDICTED_VERDICTS = {"faster": "PREDICTED FASTER", "slower": "PREDICTED NOT WORTH IT", "close": "TOO CLOSE TO PREDICT"}
-"""The same of a card that is predicted beside a CPU."""
+"""The words for a card that is predicted, beside a CPU."""
 
 WHICH_IS_PREDICTED = "the CPU is measured, the card is predicted"
 
 
 class VerdictPage(QScrollArea):
-    """Shows a comparison's result, live or of a recording.
+    """Shows a comparison's result, live or recorded.
 
     Signals:
-        again: the same comparison is to be run again.
+        again: run the same comparison again.
     """
 
     again = Signal()
@@ -269,7 +269,7 @@ class VerdictPage(QScrollArea):
         self.setWidget(panel)
 
     def height_within(self, width: int) -> int:
-        """Logical pixels at which everything is seen in a page so wide."""
+        """Height that shows everything at this page width, in logical pixels."""
         panel = self.widget()
         rows = None
         if panel is not None:
@@ -307,14 +307,14 @@ class VerdictPage(QScrollArea):
         return grid
 
     def show_result(self, result: Mapping[str, Any]) -> bool:
-        """Show the result of a comparison; false when it is not that of one."""
+        """Show the result of a comparison; return whether it is one."""
         predicted = is_predicted_comparison(result)
         if not (predicted or is_comparison(result)):
             return False
         if result == self.result:
             return True
         self.result = result
-        # What was measured of two devices has no place where one is predicted.
+        # Rows measured on two devices do not apply if one side is predicted.
         self._figures.setVisible(not predicted)
         if predicted:
             self._show_sentences(result, PREDICTED_VERDICTS)
@@ -339,11 +339,11 @@ class VerdictPage(QScrollArea):
         return True
 
     def _show_sentences(self, result: Mapping[str, Any], verdicts: Mapping[str, str]) -> None:
-        """The outcome in a word, the headline and the cause."""
+        """Show the outcome in a word, the headline and the reason."""
         outcome = str(result["outcome"])
         word, headline = verdicts.get(outcome, ""), str(result["headline"])
         self._word.setText(word)
-        self._word.setVisible(not headline.lower().startswith(word.lower()))  # else it stands there twice
+        self._word.setVisible(not headline.lower().startswith(word.lower()))  # else the word appears twice
         if self._word.property("role") != ROLES.get(outcome):
             self._word.setProperty("role", ROLES.get(outcome))
             self._word.style().unpolish(self._word)
@@ -355,7 +355,7 @@ class VerdictPage(QScrollArea):
     def _show_sides(self, result: Mapping[str, Any]) -> None:
         sides = result["sides"]
         longest = max(side["step_seconds"] for side in sides)
-        # a single disturbed repetition must not press all the others together
+        # A single disturbed repetition must not squeeze all the other bars.
         widest = max(min(max(side["step_seconds_quartiles"] or [0]), 2 * side["step_seconds"]) for side in sides)
         for side, cells, (spread, share) in zip(sides, self._cells, self._bars, strict=True):
             cells["label"].setText(side["label"])
@@ -379,7 +379,7 @@ class VerdictPage(QScrollArea):
         return "\n".join(": ".join(row) for row in comparison_rows(self.result))
 
     def copy(self) -> None:
-        """Put `text` on the clipboard."""
+        """Copy `text` to the clipboard."""
         QGuiApplication.clipboard().setText(self.text())
 
 

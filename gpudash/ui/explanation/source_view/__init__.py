@@ -1,1 +1,1 @@
-"""A program's source, with what each line holds beside it."""
+"""A program's source, with the memory that each line holds in the margin."""

@@ -11,7 +11,8 @@ from PySide6.QtGui import QDesktopServices
 
 
 def editor_command(file: str, line: int) -> list[str] | None:
-    """How the editor named by ``VISUAL`` opens a line; ``None`` without one that has a window of its own."""
+    """The command that opens a line in the editor named by ``VISUAL``; ``None`` without an editor that has a
+    window."""
     try:
         command = shlex.split(os.environ.get("VISUAL", ""))
     except ValueError:

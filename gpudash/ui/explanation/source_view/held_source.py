@@ -1,4 +1,4 @@
-"""The files of a program with what their lines hold at a moment, one of them in front."""
+"""The source files of a program, with the memory their lines hold at a given moment."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from gpudash.ui.colours import Palette
 from gpudash.ui.explanation.source_view.source import SourcePanel
 
 Held = Mapping[tuple[str, int], HeldLine]
-"""What lines hold, by file and line."""
+"""The memory that lines hold, by file and line number."""
 
 NO_LINES = "No line of your own files held memory then."
 UNREADABLE = "{} cannot be read here, so its lines are not shown. It held memory when the program ran."
 
 
 class HeldSource(SourcePanel):
-    """Files that hold memory, the one with most in front until another is chosen."""
+    """Files that hold memory; the one that holds most is shown until the user picks another."""
 
     def __init__(self, palette: Palette, title: str = "SOURCE") -> None:
         super().__init__(palette, title)
@@ -33,8 +33,8 @@ class HeldSource(SourcePanel):
         """Show what the lines of the program's own files hold.
 
         Args:
-            held: what they hold.
-            foot: a sentence below them that says when that is.
+            held: memory by file and line.
+            foot: sentence below the source that says which moment this is.
         """
         self._held = held
         self._foot = foot
@@ -59,7 +59,7 @@ class HeldSource(SourcePanel):
         self.foot.setText(foot)
 
     def say_why_not(self, sentence: str) -> None:
-        """Say in place of the source why there is none."""
+        """Show a sentence that explains why there is no source."""
         self.view.hide()
         self.note.setText(sentence)
         self.note.show()

@@ -1,4 +1,4 @@
-"""The colours of Python's source, line by line, in those of the theme."""
+"""Syntax highlighting of Python source, line by line, in the theme's colours."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from pygments.token import Token
 from gpudash.ui.colours import Palette
 
 MOST_CHARACTERS = 400_000
-"""Of a text that is coloured: about a second; a longer one is plain."""
+"""Longest text that is highlighted, which takes about a second; longer text stays plain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Letters of a line that have a colour: where they begin, how many there are, and what they are. Qt counts them in
-    units of UTF-16.
-    """
+    """A range of a line in one colour: start, length and kind. Counted in UTF-16 code units, as Qt does."""
 
     begin: int
     length: int
@@ -32,11 +30,11 @@ KINDS = (
     (Token.Literal.String, "string"),
     (Token.Literal.Number, "number"),
 )
-"""What is coloured; the rest is in the colour of words."""
+"""Token types that are highlighted; everything else has the text colour."""
 
 
 def colours_of(palette: Palette) -> Mapping[str, str]:
-    """The colour of each kind; all of them reach the contrast of words."""
+    """The colour of each kind; each has the contrast required of text."""
     return {
         "comment": palette.muted,
         "keyword": palette.accent,
@@ -46,12 +44,12 @@ def colours_of(palette: Palette) -> Mapping[str, str]:
 
 
 def spans_of(lines: Sequence[str]) -> list[list[Span]]:
-    """The spans of each line of a source; none where it is too long."""
+    """The spans of each line; empty if the source is too long."""
     found: list[list[Span]] = [[] for _ in lines]
     if sum(map(len, lines)) > MOST_CHARACTERS:
         return found
     row = at = 0
-    # as the lines stand: the lexer would else take empty ones away at both ends
+    # Keep blank lines at both ends, which the lexer strips by default: spans must match line numbers.
     lexer = PythonLexer(stripnl=False, ensurenl=False)
     for token, text in lexer.get_tokens("\n".join(lines)):
         kind = next((name for group, name in KINDS if token in group), "")

@@ -1,4 +1,4 @@
-"""The user's script with the bytes of each line in the margin, the way of a leak, and a change under its line."""
+"""The user's script with the bytes each line holds in the margin, the path of a leak, and a change below its line."""
 
 from __future__ import annotations
 
@@ -39,39 +39,39 @@ from gpudash.units import format_bytes
 MARGIN_PX = 216
 HEAT_PX = 58
 INSET_PX = 11
-"""Logical pixels: of the margin, of the bar of the line that held most in it, and from its edges."""
+"""Logical pixels: the margin, the bar of the line that holds most, and the inset of both from the edges."""
 
 CODE_PX = 13
-"""Logical pixels of the letters of code."""
+"""Font size of the code, in logical pixels."""
 
 NUMBERS_PX = 38
 SIGN_PX = 16
-"""Of the line numbers, and of the signs of a change behind them."""
+"""Logical pixels: the line numbers, and the diff markers after them."""
 
 LEAST_HEAT_PX = 3
 
 REMOVED_SHARE = 0.17
 ADDED_SHARE = 0.16
-"""Of the colour in the ground of a line that a change takes away or puts in."""
+"""How much of the colour is mixed into the background of a removed or an added line."""
 
 WAY_PX = 2
 DOT_PX = 3.5
 ARROW_PX = 8
 BEND_PX = 8
-"""Of the way of a leak: its pen, the radius of its dot, its arrow's length and its bends."""
+"""Logical pixels of a leak's path: pen width, radius of its dot, length of its arrow, radius of its bends."""
 
 ROWS_ABOVE = 3
-"""Rows that stay in sight above what is looked at first."""
+"""Rows kept visible above the row that is scrolled to first."""
 
 FOOT = "Bytes that each line held, without the workspace of libraries."
 
 
 class SourcePanel(QFrame):
-    """A file of the program, with a chooser where there are several.
+    """A file of the program, with a chooser if there are several.
 
     Signals:
-        file_chosen: the path of another of them.
-        stack_wanted: the stack is to be seen in its place.
+        file_chosen: the path of the file to show instead.
+        stack_wanted: show the stack instead of the source.
     """
 
     file_chosen = Signal(str)
@@ -84,7 +84,7 @@ class SourcePanel(QFrame):
         self.files.setAccessibleName("File of the program")
         self.files.activated.connect(lambda _row: self.file_chosen.emit(self.files.currentData()))
         self.stack_button = QPushButton("Stack")
-        self.stack_button.setToolTip("Show the call stack of the row in front in place of the source")
+        self.stack_button.setToolTip("Show the call stack of the current row instead of the source")
         self.stack_button.clicked.connect(self.stack_wanted)
         self.note = PlainLabel(role="warn", wraps=True)
         self.view = SourceView(palette)
@@ -95,7 +95,7 @@ class SourcePanel(QFrame):
         in_column(*parts, parent=self, margins=(10, 6, 10, 6), spacing=4)
 
     def show_files(self, files: Sequence[str]) -> None:
-        """Offer these files, the first of them in front."""
+        """Offer these files, the first one selected."""
         self.files.clear()
         for file in files:
             self.files.addItem(short(file), file)
@@ -112,11 +112,11 @@ class SourcePanel(QFrame):
 
 
 class SourceView(QPlainTextEdit):
-    """The rows of an `AnnotatedSource`, to be read, selected and copied.
+    """The rows of an `AnnotatedSource`, read-only; text can be selected and copied.
 
     Attributes:
-        source: what is shown, ``None`` before.
-        palette_: colours in force.
+        source: the source that is shown; ``None`` before the first.
+        palette_: current colours.
     """
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
@@ -128,30 +128,30 @@ class SourceView(QPlainTextEdit):
         self.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
         self.setAccessibleName("Source of the program, with the memory of each line")
         self.setMinimumHeight(64)
-        self.document().setDocumentMargin(0)  # else a seam shows between the margin and the ground of a change
+        self.document().setDocumentMargin(0)  # else there is a gap between the margin and the background of a change
         self._margin = _Margin(self)
         self._highlighter = _Highlighter(self.document(), palette)
         self.updateRequest.connect(self._scroll_margin)
         self._take_font()
 
     def show_source(self, source: AnnotatedSource) -> None:
-        """Show rows, with what is looked at first in sight."""
+        """Show a source, scrolled to its row of interest."""
         if source == self.source:
             return
         before = self.source
         self.source = source
         if before is not None and _same_text(before, source):
-            # figures alone have changed: whoever reads the text keeps their place in it
+            # Only the figures changed: keep the reader's scroll position.
             self.setAccessibleDescription(spoken(source))
             self._margin.update()
             return
-        # a change's lines are coloured by themselves, or they would open a string that the file's lines end
+        # A change's lines are highlighted separately: otherwise one could open a string that the file's lines close.
         own = [row.text if row.kind == "line" or row.kind == "removed" else "" for row in source.rows]
         spans = spans_of(own)
         for place, row in enumerate(source.rows):
             if row.kind == "added":
                 spans[place] = spans_of([row.text])[0]
-        # Before the text: setting it highlights every block at once.
+        # Before the text: setting the text highlights every block at once.
         self._highlighter.spans = spans
         self.setPlainText("\n".join(row.text for row in source.rows))
         self._mark_changes()
@@ -159,31 +159,31 @@ class SourceView(QPlainTextEdit):
         self.look_at(source.front)
         changed = next((place for place, row in enumerate(source.rows) if row.kind == "removed"), None)
         if changed is not None:
-            # what an editor opens is the line to be changed, though what allocates is looked at first
-            # Moving the cursor scrolls to it; the view stays at what is looked at first.
+            # The editor opens the line to change, even if the view first scrolls to the line that allocates.
+            # Moving the cursor scrolls to it; keep the view at the row of interest.
             top = self.verticalScrollBar().value()
             self.setTextCursor(QTextCursor(self.document().findBlockByNumber(changed)))
             self.verticalScrollBar().setValue(top)
 
     def look_at(self, place: int) -> None:
-        """Bring a row into sight, with some above it."""
+        """Scroll to a row, leaving some rows above it."""
         self.setTextCursor(QTextCursor(self.document().findBlockByNumber(place)))
         self.verticalScrollBar().setValue(max(0, place - ROWS_ABOVE))
 
     def place_of(self, line: int) -> int | None:
-        """The row of a line of the file; ``None`` where it is not shown."""
+        """The row of a line of the file; ``None`` if that line is not shown."""
         if self.source is None:
             return None
         return next((place for place, row in enumerate(self.source.rows) if row.number == line), None)
 
     def row_at(self, place: int) -> SourceRow | None:
-        """A row, ``None`` behind the last."""
+        """The row at an index; ``None`` past the last."""
         if self.source is None or place >= len(self.source.rows):
             return None
         return self.source.rows[place]
 
     def line_in_front(self) -> int:
-        """The line of the file that the text cursor is in; of a line that a change puts in the one before it."""
+        """The line of the file at the text cursor; on a line that a change adds, the file's line before it."""
         if self.source is None:
             return 1
         rows = self.source.rows[: self.textCursor().blockNumber() + 1]
@@ -200,8 +200,8 @@ class SourceView(QPlainTextEdit):
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         inside = self.contentsRect()
-        # The frame's own padding lies between `contentsRect` and the viewport.
-        # as far as the viewport, so that no seam shows in the ground of a line that a change is in
+        # The frame's own padding lies between `contentsRect` and the viewport. The margin covers it, so that the
+        # background of a changed line has no gap.
         width = self.viewport().geometry().left() - inside.left()
         self._margin.setGeometry(QRect(inside.left(), inside.top(), width, inside.height()))
 
@@ -217,17 +217,17 @@ class SourceView(QPlainTextEdit):
 
     @property
     def margin_px(self) -> int:
-        """Width of everything at the left of the code."""
+        """Total width of what is left of the code."""
         return scaled(MARGIN_PX + NUMBERS_PX + SIGN_PX)
 
     def block_rect(self, block: QTextBlock) -> QRectF:
-        """Where the line of a block is drawn, from the top of the viewport."""
+        """Where a block's line is drawn, in viewport coordinates."""
         rect = self.blockBoundingGeometry(block).translated(self.contentOffset())
-        rect.setHeight(QFontMetricsF(self.font()).lineSpacing())  # the last block has the document's margin besides
+        rect.setHeight(QFontMetricsF(self.font()).lineSpacing())  # the last block also includes the document margin
         return rect
 
     def changeEvent(self, event: QEvent) -> None:
-        """Take the size of words when that is changed."""
+        """Follow a change of the font size."""
         super().changeEvent(event)
         sizes = (QEvent.Type.ApplicationFontChange, QEvent.Type.StyleChange)
         if event.type() in sizes and self.font().pixelSize() != scaled(CODE_PX):
@@ -241,8 +241,8 @@ class SourceView(QPlainTextEdit):
         self.setViewportMargins(self.margin_px, 0, 0, 0)
 
     def _scroll_margin(self, _part: QRect, pixels: int) -> None:
-        # what is painted over the code is not moved with it, and reaches from line to line
-        # The way of a leak reaches over many lines: a part that scrolled would cut it.
+        # The path of a leak is painted over the code and spans many lines. Scrolling moves only the text's pixels and
+        # would tear the path, so repaint everything.
         if pixels:
             self.viewport().update()
         self._margin.update()
@@ -265,7 +265,7 @@ class SourceView(QPlainTextEdit):
         self.setExtraSelections(marks)
 
     def _right_of(self, place: int) -> float:
-        """Where the words of a row end."""
+        """Right edge of a row's text."""
         row = self.row_at(place)
         width = 0.0
         if row is not None:
@@ -273,7 +273,8 @@ class SourceView(QPlainTextEdit):
         return self.contentOffset().x() + self.document().documentMargin() + width
 
     def _paint_way(self, painter: QPainter) -> None:
-        """From behind the line that allocates, past the ends of those between, back to the line that keeps."""
+        """Paint the path of a leak: from the end of the allocating line, right of all text, back to the line that
+        keeps."""
         if self.source is None or self.source.way is None:
             return
         begin, end = self.source.way
@@ -282,11 +283,11 @@ class SourceView(QPlainTextEdit):
         if max(heights) < 0 or min(heights) > self.viewport().height():
             return
         gap = scaled(10)
-        # Past the longest line between the two ends, so that it crosses no text.
+        # Right of the longest line between the two ends, so that it crosses no text.
         right = max(self._right_of(place) for place in range(min(begin, end), max(begin, end) + 1)) + 3 * gap
         from_ = self._right_of(begin) + gap
         to = self._right_of(end) + gap
-        # Two ends close to each other have no room for full bends.
+        # Between two close rows there is no room for full bends.
         bend = min(scaled(BEND_PX), abs(heights[1] - heights[0]) / 2)
         down = -1
         if heights[1] > heights[0]:
@@ -314,7 +315,7 @@ class SourceView(QPlainTextEdit):
         block = self.firstVisibleBlock()
         while block.isValid() and (rect := self.block_rect(block)).top() < self.viewport().height():
             row = self.row_at(block.blockNumber())
-            # Where the line's own text leaves no room for it, the remark is left out.
+            # Leave the remark out if the line's own text leaves no room for it.
             if row is not None and row.remark:
                 room = QRectF(0, rect.top(), self.viewport().width() - scaled(10), rect.height())
                 width = painter.fontMetrics().horizontalAdvance(row.remark)
@@ -324,17 +325,17 @@ class SourceView(QPlainTextEdit):
 
 
 def _same_text(one: AnnotatedSource, other: AnnotatedSource) -> bool:
-    """Whether both show the same lines, whatever those hold."""
+    """Whether both show the same lines, whatever memory those hold."""
     marks = [[(row.number, row.text, row.kind, row.remark) for row in source.rows] for source in (one, other)]
     return (one.file, one.way) == (other.file, other.way) and marks[0] == marks[1]
 
 
 MOST_SPOKEN = 8
-"""Lines that are named to who cannot see the margin: those that held the most."""
+"""Number of lines named in the accessible description: those that hold the most."""
 
 
 def spoken(source: AnnotatedSource) -> str:
-    """What the margin and the marks show, in words."""
+    """The margin and the marks in words, for screen readers."""
     heaviest = sorted((row for row in source.rows if row.bytes), key=lambda row: -row.bytes)[:MOST_SPOKEN]
     found = []
     for row in heaviest:
@@ -348,15 +349,15 @@ def spoken(source: AnnotatedSource) -> str:
 
 
 def label_font(window: QWidget) -> QFont:
-    """The small font of what is looked up, and not that of the code it stands beside."""
+    """The small label font, not the code font."""
     font = QFont(window.font())
-    font.setFamily(font.family())  # else a painter takes the family from the widget that it paints
+    font.setFamily(font.family())  # else a painter uses the font family of the widget it paints
     font.setPixelSize(scaled(11))
     return font
 
 
 class _Margin(QWidget):
-    """What each line held, line numbers, and the signs of a change."""
+    """The memory each line held, line numbers, and diff markers."""
 
     def __init__(self, view: SourceView) -> None:
         super().__init__(view)
@@ -372,7 +373,7 @@ class _Margin(QWidget):
         painter = QPainter(self)
         most = max(1, view.source.most_bytes)
         font = label_font(view.window())
-        # the viewport begins below the frame's padding, and this at its top
+        # The viewport starts below the frame's padding, this widget above it.
         offset = view.viewport().geometry().top() - self.geometry().top()
         block = view.firstVisibleBlock()
         while block.isValid() and (rect := view.block_rect(block)).top() < view.viewport().height():
@@ -417,24 +418,24 @@ class _Margin(QWidget):
 
 
 def _figures(row: SourceRow, font: QFont, room: float) -> tuple[str, QFont]:
-    """What is said of a line's memory, and its font: as much, and as heavy, as there is room for."""
+    """The text for a line's memory, and its font: the longest and boldest that fits."""
     held = format_bytes(row.bytes)
     if not row.growth:
         return held, font
     bold = QFont(font)
     bold.setBold(True)
     rate = format_bytes(row.growth)
-    # From the fullest wording to the shortest.
+    # From the longest wording to the shortest.
     ways = [(f"{held}, +{rate} a step", bold), (f"{held}, +{rate} a step", font), (f"{held}, +{rate}/step", font)]
     fitting = (way for way in ways if QFontMetricsF(way[1]).horizontalAdvance(way[0]) <= room)
     return next(fitting, (held, bold))
 
 
 class _Highlighter(QSyntaxHighlighter):
-    """Colours each block by its spans.
+    """Applies the spans of each block.
 
     Attributes:
-        spans: of each block; they are set before the text is.
+        spans: spans of each block; set them before the text.
     """
 
     def __init__(self, document: QTextDocument, palette: Palette) -> None:
