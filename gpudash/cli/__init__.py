@@ -148,7 +148,7 @@ def run(argv: Sequence[str]) -> int:
     """Run one command line and return its exit code; every mistake in it is one sentence and exit 2."""
     # What follows `--` may have a --verbose of its own, which stays the program's.
     given, argv = argv, _without_verbose(argv)
-    if _is_logged(argv):
+    if is_logged(argv):
         _begin_log(argv, verbose=len(argv) < len(given))
     # Before anything is loaded: an import that finds no free descriptor would end in a traceback.
     allowed = _open_files()
@@ -172,7 +172,7 @@ def _without_verbose(argv: Sequence[str]) -> list[str]:
     return [*(word for word in ours if word != VERBOSE), *argv[len(ours) :]]
 
 
-def _is_logged(argv: Sequence[str]) -> bool:
+def is_logged(argv: Sequence[str]) -> bool:
     """Whether a command line does something: it is none that a help page or a completion answers."""
     if argv and (tuple(argv) in LIGHT or argv[0] in (COMPLETE, "completion", "help")):
         return False

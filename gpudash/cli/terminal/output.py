@@ -1,12 +1,11 @@
 """What commands print: exactly one JSON document on stdout, everything else on stderr.
 
-rich is imported where something is printed with it: a window that opens needs none of it.
+rich and json are imported where something is printed with them: a window that opens needs none of it.
 """
 
 from __future__ import annotations
 
 import enum
-import json
 import logging
 import os
 import sys
@@ -247,6 +246,8 @@ def json_visible(text: str) -> str:
     """JSON, with what a terminal would obey or hide as ``\\u…``: the same document."""
     if text.isprintable():
         return text
+    import json
+
     unseen = {mark for mark in text if mark not in "\n\t" and category(mark) in UNSEEN}
     return text.translate({ord(mark): json.dumps(mark)[1:-1] for mark in unseen})
 
@@ -260,6 +261,8 @@ def print_json(document: Mapping[str, Any]) -> None:
 
     ``resources/guide/json.md`` describes every document.
     """
+    import json
+
     from gpudash.telemetry.records import plain
 
     whole = {"format": JSON_FORMAT, "status": "finished", **document}
