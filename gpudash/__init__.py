@@ -7,12 +7,12 @@
     gpudash.simulate("rtx4090", as_cuda=True)            # a GPU for this process
     with gpudash.measure() as found: ...                 # the peak of a block, by category and line
     gpudash.explain()                                    # why memory ran out
-    gpudash.watch_this_process()                         # lets the window come in
+    gpudash.watch_this_process()                         # lets the window attach
     gpudash.read_recording(path)                         # a recording as an Arrow table
-    gpudash.log_to(writer)                               # this process's memory into TensorBoard, W&B, MLflow
-    gpudash.live_figure(globals())                       # a figure that moves, where a notebook has no magics
+    gpudash.log_to(writer)                               # this process's memory to TensorBoard, W&B, MLflow
+    gpudash.live_figure(globals())                       # a live figure in notebooks without magics
 
-In a notebook, ``%load_ext gpudash``. Nothing is imported before it is used: neither torch nor numpy nor Qt.
+In a notebook, ``%load_ext gpudash``. Imports are lazy: nothing loads torch, numpy or Qt before it needs them.
 """
 
 import importlib
@@ -36,7 +36,7 @@ _MODULES = {
     "simulate": "simulating",
     "watch_this_process": "simulating",
 }
-"""Where the public functions are."""
+"""Public function → the module that defines it."""
 
 __all__ = [
     "__version__",
@@ -51,12 +51,12 @@ __all__ = [
     "watch_this_process",
 ]
 
-# whoever wants the log configures it; nobody else is shown anything
+# the application configures logging; without that a library prints nothing
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:
-    """A public function, whose module is imported as it is first asked for (PEP 562)."""
+    """A public function; its module is imported on first access (PEP 562)."""
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module 'gpudash' has no attribute {name!r}")

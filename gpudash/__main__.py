@@ -7,16 +7,16 @@ import sys
 
 
 def open_standard_streams() -> None:
-    """Give a standard stream that was closed for us its place again, before a file or a socket is given its number.
+    """Reopen closed standard streams on the null device, before a file or a socket takes their descriptors.
 
-    Unwanted output fails as on a full disk, in a sentence, instead of ending in a recording; messages go
-    nowhere.
+    Unwanted output then fails with a message, as on a full disk, instead of ending up in a recording; messages are
+    discarded.
     """
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_WRONLY if descriptor == 2 else os.O_RDONLY)  # the lowest that is free
+            os.open(os.devnull, os.O_WRONLY if descriptor == 2 else os.O_RDONLY)  # takes the lowest free one
     if sys.stdout is None:
         sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
     if sys.stderr is None:
@@ -35,7 +35,7 @@ def main() -> None:
 
             log_uncaught()
         code = run(argv)
-    except KeyboardInterrupt:  # before the command that says so had begun
+    except KeyboardInterrupt:  # before the command that handles it had begun
         from gpudash.cli import interrupted
 
         code = interrupted(sys.argv[1:])
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def window() -> None:
-    """The ``gpudash-window`` command: the window, without a terminal; a file that is named is opened in it."""
+    """The ``gpudash-window`` command: opens the window, without a terminal, and the file that is named."""
     open_standard_streams()
     from gpudash.cli import run
     from gpudash.system.log import log_uncaught

@@ -1,4 +1,4 @@
-"""Parsing and formatting of quantities: the one place that turns numbers into words.
+"""Parsing and formatting of quantities: the one place that turns numbers into text.
 
 Memory is binary (GiB, MiB), rates are decimal (GB/s), as the tools around PyTorch print them.
 An unknown quantity is ``None`` or NaN and reads "not reported", never 0.
@@ -41,17 +41,17 @@ _FACTORS = {
 _UNITS = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB}
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-"""Not the locale's, so that all words are of one language."""
+"""Not the locale's month names, so that all text is in one language."""
 
 MAX_SIZE = 2**50
 """Largest size accepted anywhere: 1 PiB, far above any machine, far below int64."""
 
 
 def parse_size(text: str | int) -> int:
-    """Bytes in ``text`` such as ``8GiB``, ``512 MiB``, ``1.5GiB``, ``200MB`` or ``4096``.
+    """Bytes in ``text``, such as ``8GiB``, ``512 MiB``, ``1.5GiB``, ``200MB`` or ``4096``.
 
     Raises:
-        ValueError: in one sentence, when the text is no size or lies beyond 1 PiB.
+        ValueError: one sentence, when the text is not a size or exceeds 1 PiB.
     """
     if isinstance(text, int) and not isinstance(text, bool):
         size = text
@@ -62,17 +62,17 @@ def parse_size(text: str | int) -> int:
             factor = _FACTORS.get(match[2].lower())
         if match is None or factor is None:
             raise ValueError(f"{text!r} is not a size; write for example 512MiB or 8GiB")
-        size = round(min(float(match[1]) * factor, 2.0 * MAX_SIZE))  # a long row of digits is an infinite float
+        size = round(min(float(match[1]) * factor, 2.0 * MAX_SIZE))  # a long row of digits becomes an infinite float
     if not 0 <= size <= MAX_SIZE:
         raise ValueError(f"{text!r} is outside 0 to 1 PiB")
     return size
 
 
 def read_size(value: object) -> object:
-    """`parse_size` of text, anything else as it is: what a model field for sizes accepts.
+    """`parse_size` for text; anything else is returned unchanged: a validator for model fields that hold sizes.
 
     Raises:
-        ValueError: as `parse_size`.
+        ValueError: as for `parse_size`.
     """
     if isinstance(value, str):
         return parse_size(value)
@@ -83,8 +83,8 @@ def parse_share(text: str) -> float:
     """A share from ``10%`` or ``0.1``.
 
     Raises:
-        ValueError: in one sentence with the way out, when it is neither, negative, or above 1 without being a
-            percentage.
+        ValueError: one sentence with what to write instead, when the text is neither, is negative, or is above 1
+            without being a percentage.
     """
     if text.strip().endswith("%"):
         number, percent = (text.strip().removesuffix("%"), 100.0)
@@ -102,11 +102,11 @@ def parse_share(text: str) -> float:
 
 
 def format_bytes(size: float | None, *, unit: str | None = None) -> str:
-    """``size`` bytes in words: whole MiB below 1 GiB, two decimals to 10 GiB, then one.
+    """``size`` bytes as text: whole MiB below 1 GiB, two decimals up to 10 GiB, then one.
 
     Args:
         size: bytes; ``None`` or NaN gives "not reported".
-        unit: forces one of B, KiB, MiB, GiB, TiB, so that a sentence or column has one unit.
+        unit: force one of B, KiB, MiB, GiB, TiB, so that a sentence or column uses one unit.
     """
     if size is None or math.isnan(size):
         return NOT_REPORTED
@@ -115,7 +115,7 @@ def format_bytes(size: float | None, *, unit: str | None = None) -> str:
 
 
 def format_change(size: float) -> str:
-    """``size`` bytes more, or with a minus fewer: "+1.10 GiB", "−3 MiB"."""
+    """A change by ``size`` bytes, with its sign: "+1.10 GiB", "−3 MiB"."""
     return f"{'−' if size < 0 else '+'}{format_bytes(abs(size))}"
 
 
@@ -139,7 +139,7 @@ def format_number(size: float, unit: str) -> str:
 
 
 def format_like(size: float | None, other: float | None) -> str:
-    """``size`` in the unit of what the same sentence tells, the larger one's; in its own where too little were left."""
+    """``size`` in the unit of ``other``, if that is larger; in its own unit if too few digits would remain."""
     if size is None or other is None or math.isnan(size) or math.isnan(other):
         return format_bytes(size)
     unit = memory_unit(max(abs(size), abs(other)))
@@ -147,7 +147,7 @@ def format_like(size: float | None, other: float | None) -> str:
 
 
 def _has_digits(size: float, unit: str) -> bool:
-    """Whether two digits of ``size`` bytes are left when it is written in ``unit``, one where that is written whole."""
+    """Whether ``size`` bytes keep two digits when written in ``unit``, or one if it is written as a whole number."""
     return not size or abs(size) / _UNITS[unit] >= (1 if unit in ("B", "MiB") else 0.095)
 
 
@@ -161,21 +161,21 @@ def format_pair(used: float | None, total: float | None) -> str:
 
 @dataclass(frozen=True)
 class SizeScale:
-    """How sizes that are compared are written, so that what is read of them says of their order what is true.
+    """How to write sizes that are compared, so that the text preserves their order.
 
-    A larger size never reads as less. `of` chooses so many digits that two sizes which differ read differently, and
-    that their difference has two digits, one where it is whole MiB or less. Sizes of one sentence have one unit, the
-    larger one's, but for one of which too little were left in it.
+    A larger size never reads as less. `of` chooses enough digits that two different sizes read differently and that
+    their difference has two digits, or one if it is in whole MiB or a smaller unit. Sizes in one sentence use one
+    unit, the larger one's, unless too few digits of a size would remain.
 
     Attributes:
-        unit: of all sizes; "" for each in its own.
+        unit: for all sizes; "" gives each its own.
     """
 
     unit: str = ""
 
     @classmethod
     def of(cls, need: int, free: int) -> SizeScale:
-        """The coarsest scale that tells ``need`` from ``free``, both in bytes."""
+        """The coarsest scale that distinguishes ``need`` from ``free``, both in bytes."""
         for scale in (cls(memory_unit(max(abs(need), abs(free)))), cls("GiB"), cls("MiB"), cls("KiB")):
             large = {scale.unit_of(need), scale.unit_of(free)} & {"GiB", "TiB"}
             apart = abs(scale.shown(free) - scale.shown(need))
@@ -190,17 +190,17 @@ class SizeScale:
         return memory_unit(size)
 
     def label(self, size: int) -> str:
-        """``size`` bytes; with two decimals from 1 GiB on."""
+        """``size`` bytes, with two decimals from 1 GiB on."""
         unit = self.unit_of(size)
         return f"{_comparable(size / _UNITS[unit], unit)} {unit}"
 
     def shown(self, size: int) -> Fraction:
-        """The bytes that a reader of `text` takes ``size`` for."""
+        """The bytes that a reader of `label` takes ``size`` for."""
         unit = self.unit_of(size)
         return Fraction(_comparable(size / _UNITS[unit], unit)) * _UNITS[unit]
 
     def apart(self, need: int, free: int) -> str:
-        """How far two sizes lie apart: the difference of what is shown of them, in the larger one's unit."""
+        """The distance between two sizes: the difference of the values shown, in the larger one's unit."""
         unit = self.unit_of(max(need, free))
         return f"{_comparable(abs(self.shown(free) - self.shown(need)) / _UNITS[unit], unit)} {unit}"
 
@@ -238,7 +238,7 @@ def format_rate(bytes_per_second: float | None) -> str:
 
 
 def format_throughput(items_per_second: float | None, item: str = "items") -> str:
-    """Items a second: 9 830 items/s, 12.5 items/s, or what else is counted."""
+    """Items per second: 9 830 items/s, 12.5 items/s, or another unit."""
     if items_per_second is None or math.isnan(items_per_second):
         return NOT_REPORTED
     if abs(items_per_second) >= 99.95 and math.isfinite(items_per_second):
@@ -247,7 +247,7 @@ def format_throughput(items_per_second: float | None, item: str = "items") -> st
 
 
 def format_percent(ratio: float | None) -> str:
-    """``ratio`` (0 to 1) as a whole per cent; "< 1 %" for a trace; 100 % only when full."""
+    """``ratio`` (0 to 1) as a whole percentage; "< 1 %" for a trace; 100 % only when full."""
     if ratio is None or math.isnan(ratio):
         return NOT_REPORTED
     if 0 < ratio < 0.01:
@@ -259,7 +259,7 @@ def format_percent(ratio: float | None) -> str:
 
 
 def format_duration(seconds: float | None) -> str:
-    """A span of time: 4.1 µs, 412 ms, 12.4 s, 3 min 05 s, 2 h 10 min."""
+    """A duration: 4.1 µs, 412 ms, 12.4 s, 3 min 05 s, 2 h 10 min."""
     if seconds is None or math.isnan(seconds):
         return NOT_REPORTED
     if math.isinf(seconds):
@@ -282,7 +282,7 @@ def format_duration(seconds: float | None) -> str:
 
 
 def format_age(seconds: float) -> str:
-    """How long ago something was, or has lasted, in one whole unit: "40 s", "12 min", "3 h", "2 days"."""
+    """An age or a duration so far in one whole unit: "40 s", "12 min", "3 h", "2 days"."""
     for unit, name in ((86400, "days"), (3600, "h"), (60, "min")):
         count = int(seconds // unit)
         if count == 1 and name == "days":
@@ -293,14 +293,14 @@ def format_age(seconds: float) -> str:
 
 
 def format_left(seconds: float) -> str:
-    """The time left, formatted the same everywhere: 24 s, 3 min 05 s; of the last second 1 s."""
+    """The remaining time, formatted the same everywhere: 24 s, 3 min 05 s; 1 s during the last second."""
     if seconds < 59.5:
         return f"{max(1, round(seconds))} s"
     return format_duration(max(60.0, seconds))
 
 
 def format_clock(seconds: float) -> str:
-    """A moment of a session: 0:41, 12:05, 1:02:03."""
+    """A time within a session: 0:41, 12:05, 1:02:03."""
     whole = max(0, round(seconds))
     hours, rest = divmod(whole, 3600)
     minutes, secs = divmod(rest, 60)
@@ -316,7 +316,7 @@ def format_moment(seconds: float) -> str:
 
 
 def format_date(seconds: float) -> str:
-    """A moment, seconds since the epoch: "today 14:05", "yesterday 18:02", "3 Mar 09:30", "3 Mar 2025"."""
+    """A date from seconds since the epoch: "today 14:05", "yesterday 18:02", "3 Mar 09:30", "3 Mar 2025"."""
     moment = _local_time(seconds)
     now = datetime.now().astimezone()
     clock = f"{moment:%H:%M}"
@@ -329,7 +329,7 @@ def format_date(seconds: float) -> str:
 
 
 def format_dates(moments: Sequence[float]) -> list[str] | None:
-    """Each of several moments, as short as they can be told from one another; ``None`` where two are the same."""
+    """Each of several moments, as short as keeps them distinct; ``None`` if two are the same."""
     local = [_local_time(seconds) for seconds in moments]
     dates = [""] * len(local)
     if len({moment.date() for moment in local}) > 1:
@@ -352,7 +352,7 @@ def _local_time(seconds: float) -> datetime:
 
 
 def format_count(number: int) -> str:
-    """An integer with thin groups of three: 18 053."""
+    """An integer with thin spaces between groups of three digits: 18 053."""
     return f"{number:,}".replace(",", "\u202f")
 
 

@@ -91,10 +91,10 @@ class Spec(BaseModel):
 
     Class attributes: `name` (command and recording), `title` and `summary` (form), `run` (text
     ``package.module:function``, imported by the worker only), `presets` (name → field values; at most three),
-    `steps_field` (the field that says how many equal steps a run has; ``None``: it is not made of such), `undisturbed`
-    (whether it measures so finely that drawing a window in the same process would show in its figures: it then has a
-    process of its own unless told otherwise), `alternatives` (an essential field → the one whose row of a form it has
-    where that one does not matter).
+    `steps_field` (the field with the number of equal steps of a run; ``None`` if it has none), `undisturbed` (whether
+    it measures so precisely that a window drawn in the same process would affect its figures: by default it then runs
+    in a separate process), `alternatives` (an essential field → the field whose row of the form it takes when that one
+    does not matter).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, defer_build=True)

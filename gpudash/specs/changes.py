@@ -178,7 +178,7 @@ def recipe_changes(spec: ModelSpec) -> list[SpecChange]:
 
 def _recipes(spec: ModelSpec) -> Iterator[SpecChange]:
     for name, values in RECIPES.items():
-        # What was said stays with --recipe, so that only fields as they are by default are set.
+        # A value that the user set overrides --recipe, so only fields with their default values are set.
         said = spec.model_dump(exclude_defaults=True)
         fields = {key: value for key, value in values.items() if key not in said}
         if spec.task not in ADAPTED:

@@ -1,4 +1,4 @@
-"""The spec of a model of the user's: a folder of Hugging Face's form, and what is done with it."""
+"""The spec of a model of the user's: a folder in Hugging Face's format, and what to do with it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from gpudash.specs.base import NEEDS_CUDA, Devices, Presets, Spec, field, severa
 from gpudash.specs.model_names import ADAPTER, NAME_IT, find_model
 
 ADAPTED = ("lora", "qlora")
-"""Tasks in which adapters learn and the weights stay as they are."""
+"""Tasks that train adapters and leave the weights unchanged."""
 
 SERVE = "serve"
-"""The task of a server: many users ask one model, which keeps their tokens' keys and values."""
+"""The task of a server: many users share one model, which keeps the keys and values of their tokens."""
 
 BUILT = ("train", "lora", "qlora", "infer")
-"""Tasks in which the model itself is run."""
+"""Tasks that run the model itself."""
 
 TASK_NAMES = {"infer": "inference", "train": "training", "lora": "LoRA", "qlora": "QLoRA", SERVE: "serving"}
-"""Tasks, as people call them."""
+"""Display names of the tasks."""
 
 LEARNS = ("train", *ADAPTED)
 """Tasks with an optimizer."""
@@ -38,24 +38,24 @@ OPTIMIZERS = {
 }
 
 PACKED = ("nf4", "nf4-double", "fp4", "int8")
-"""Quantisations on which adapters can learn: those of bitsandbytes."""
+"""Quantisations with which adapters can be trained: those of bitsandbytes."""
 
 OF_SERVERS = ("fp8", "mxfp4", "nvfp4")
-"""Quantisations whose layers are known of servers alone."""
+"""Quantisations whose layers are only known for servers."""
 
 INTEGERS = "FSDP2 shards floating-point numbers, and bitsandbytes packs weights of {packed} into integers"
-"""Unless another type is asked for to store them in: its guide, docs/source/fsdp_qlora.md."""
+"""Unless they are stored in another type on request: its guide, docs/source/fsdp_qlora.md."""
 
 FSDP1 = "FSDP1 with bnb_4bit_quant_storage, as Answer.AI's fsdp_qlora has it, shards them: fsdp1 with --keep-16-bits"
 
 ONE_TYPE = "FSDP1 flattens the weights of a block, which then have one type"
-"""`FlatParamHandle._validate_tensors_to_flatten` in torch/distributed/fsdp/_flat_param.py."""
+"""See `FlatParamHandle._validate_tensors_to_flatten` in torch/distributed/fsdp/_flat_param.py."""
 
 BITSANDBYTES = ("adamw8bit", "paged_adamw", "paged_adamw8bit")
 """Optimizers of bitsandbytes; the state of paged ones is in unified memory."""
 
 WHOLE_ONLY = (*BITSANDBYTES, "adafactor")
-"""Optimizers that know no DTensor: bitsandbytes' kernels, and the Adafactor of transformers."""
+"""Optimizers without support for DTensor: bitsandbytes' kernels, and the Adafactor of transformers."""
 
 PREDICTED_ONLY = (
     "can only be predicted here. To run it, use your own script with the library that has them: My script in the "
@@ -76,13 +76,13 @@ RECIPES: dict[str, dict[str, object]] = {
     "torchtune": {"checkpointing": True, "loss": "chunked", "keep_16_bits": True, "optimizer": "adamw_fused"},
     "unsloth": {"checkpointing": True, "loss": "fused", "keep_16_bits": True, "optimizer": "adamw8bit"},
 }
-"""Fields that recipes set: torchtune's recipes/configs/llama3_1/8B_qlora_single_device.yaml and their kind (loss
-LinearCrossEntropyLoss or CEWithChunkedOutputLoss, enable_activation_checkpointing, dtype bf16), Unsloth's notebooks
-(use_gradient_checkpointing "unsloth", optim adamw_8bit)."""
+"""Fields that recipes set: as in torchtune's recipes/configs/llama3_1/8B_qlora_single_device.yaml and similar files
+(loss LinearCrossEntropyLoss or CEWithChunkedOutputLoss, enable_activation_checkpointing, dtype bf16), and in Unsloth's
+notebooks (use_gradient_checkpointing "unsloth", optim adamw_8bit)."""
 
 
 class ModelSpec(Spec):
-    """Train a model by its config, or run it."""
+    """Train a model by its config, or run inference with it."""
 
     name = "model"
     title = "A model of yours"
@@ -264,8 +264,8 @@ class ModelSpec(Spec):
         recipe = RECIPES.get(str(values.get("recipe")))
         if recipe is None:
             return values
-        # The fields say it from here on: a recipe that stayed would undo what was said otherwise when the spec is read
-        # again from what differs from the defaults.
+        # From here on the fields hold the recipe: if it stayed, it would override explicit fields when the spec is
+        # built again from its differences to the defaults.
         return {**recipe, **values, "recipe": "none"}
 
     @model_validator(mode="after")
@@ -346,7 +346,7 @@ class ModelSpec(Spec):
 
     @property
     def packed(self) -> str:
-        """The quantisation that is asked for; "" for none, or that of the config."""
+        """The requested quantisation; "" for none, or that of the config."""
         if self.quantisation != "auto":
             return self.quantisation
         if self.task == "qlora":
@@ -364,7 +364,7 @@ class ModelSpec(Spec):
 
     @property
     def folder(self) -> str:
-        """The folder or config that `path` means; `path` itself where nothing is there."""
+        """The folder or config for `path`; `path` itself if nothing exists there."""
         try:
             return str(find_model(self.path))
         except ValueError:
@@ -378,7 +378,7 @@ class ModelSpec(Spec):
             find_model(self.path)
         except ValueError as error:
             place = Path(self.path).expanduser()
-            # what is there and is no model is told by whoever reads it; of an adapter its model is missing
+            # its reader reports an existing path that is not a model; for an adapter, its base model is missing
             if place.exists() and not (place / ADAPTER).is_file():
                 return ""
             return str(error)

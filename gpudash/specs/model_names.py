@@ -1,6 +1,6 @@
-"""Models by their names: the usual ones, whose configs come with gpudash, and those in Hugging Face's cache here.
+"""Models by name: common ones, whose configs come with gpudash, and those in the local Hugging Face cache.
 
-Nothing is fetched here: a name is one of these two, or there is no such model.
+Nothing is downloaded here: a name is one of these, or the model does not exist.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gpudash.system.files import resource
 from gpudash.system.foreign_files import open_regular, read_regular_text, reads_within
 
 CONFIGS = ("config.json", "unet/config.json", "transformer/config.json")
-"""Where a folder has the config of its model; that of a diffusion pipeline is a folder deeper."""
+"""Where a folder may have the config of its model; for a diffusion pipeline it is one folder deeper."""
 
 NAME_IT = "Choose the folder of a model, or its config.json."
 
@@ -32,38 +32,38 @@ HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 ADAPTER = "adapter_config.json"
 MOST_ADAPTER = 2**20
 MOST_NAME = 4096
-"""Bytes of what peft writes beside an adapter, and characters of the name of its model."""
+"""Bytes read of the file that peft writes beside an adapter, and characters of its model's name."""
 
 VARIANTS = ("-instruct", "-it", "-chat", "-base", "-hf")
-"""Endings that name other weights of the same layers."""
+"""Suffixes that name other weights for the same layers."""
 
 MOST_HEADER = 32 * 2**20
-"""Bytes of the header of a safetensors file that are read; one of 671 billion parameters in one file has 10 MB."""
+"""Bytes read of a safetensors header; a single file with 671 billion parameters has 10 MB."""
 
 MOST_COMMIT = 200
-"""Bytes of a file that names a commit."""
+"""Bytes read of a file that names a commit."""
 
 MOST_CACHED = 200
-"""Models of the cache that are listed."""
+"""How many cached models are listed."""
 
 CLOSE = 0.6
-"""How alike a name is that is offered for one there is not, 0 to 1, as difflib measures it."""
+"""Least similarity of a suggested name to an unknown one, 0 to 1, as difflib measures it."""
 
 COMPUTED_IN = frozenset({"F64", "F32", "F16", "BF16"})
-"""Types whose count is that of the parameters; others are packed."""
+"""Types whose element count is the number of parameters; other types are packed."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedModel:
-    """A model that has a name here.
+    """A model that has a name on this computer.
 
     Attributes:
-        name: without who published it.
-        hub: its whole name at Hugging Face, such as "openai-community/gpt2".
-        folder: with its config.
-        parameters: how many; ``None`` where that is not known.
-        weight_bytes: of its weights as they are stored; ``None`` where that is not known.
-        cached: whether it lies in the cache of this computer.
+        name: without the publisher.
+        hub: full name at Hugging Face, such as "openai-community/gpt2".
+        folder: the folder with its config.
+        parameters: number of parameters; ``None`` if not known.
+        weight_bytes: bytes of its stored weights; ``None`` if not known.
+        cached: whether it is in this computer's cache.
     """
 
     name: str
@@ -76,10 +76,10 @@ class NamedModel:
 
 @cache
 def known_models() -> tuple[NamedModel, ...]:
-    """The usual models, by family and size.
+    """The common models, by family and size.
 
     Raises:
-        FileNotFoundError: when an installation lacks them.
+        FileNotFoundError: if the installation lacks them.
     """
     folder = resource("models")
     listed = json.loads((folder / "models.json").read_text(encoding="utf-8"))
@@ -92,15 +92,15 @@ def known_models() -> tuple[NamedModel, ...]:
 
 
 def cached_models() -> list[NamedModel]:
-    """The models in Hugging Face's cache that have a config, the newest first. Reads headers of weights, no weights."""
+    """The models in Hugging Face's cache that have a config, newest first. Reads only headers of weights."""
     return [_cached(hub, folder) for hub, folder in _cache_folders()]
 
 
 def find_model(text: str) -> Path:
-    """The folder or the config that a path or a name means; upper case and lower are one in a name.
+    """The folder or config for a path or a name; names are case-insensitive.
 
     Raises:
-        ValueError: one sentence, when there is none.
+        ValueError: one sentence, if there is none.
     """
     path = Path(text).expanduser()
     if has_config(path):
@@ -121,7 +121,7 @@ def find_model(text: str) -> Path:
 
 
 def _adapted(text: str, path: Path) -> Path:
-    """The model that the adapter in a folder is one of."""
+    """The base model of the adapter in a folder."""
     try:
         said = json.loads(read_regular_text(path / ADAPTER, MOST_ADAPTER))
     except (OSError, ValueError, RecursionError):
@@ -130,7 +130,7 @@ def _adapted(text: str, path: Path) -> Path:
     if not isinstance(base, str) or not 0 < len(base) <= MOST_NAME:
         raise ValueError(f"{text} is an adapter that does not name its model. {NAME_IT}")
     found = Path(base).expanduser()
-    # whoever may name files of some folders alone may not name others by what lies in them
+    # a caller that may only name files in some folders must not reach others through their content
     if has_config(found) and not reads_within():
         return found
     named = _by_name(base)
@@ -140,7 +140,7 @@ def _adapted(text: str, path: Path) -> Path:
 
 
 def has_name(text: str) -> bool:
-    """Whether a path or a name means something that is here."""
+    """Whether a path or a name refers to something on this computer."""
     try:
         return find_model(text).exists()
     except ValueError:
@@ -148,14 +148,14 @@ def has_name(text: str) -> bool:
 
 
 def has_config(path: Path) -> bool:
-    """Whether a config is there, or a folder that holds one."""
+    """Whether the path is a config, or a folder with one."""
     if path.name == CONFIGS[0]:
         return path.is_file()
     return any((path / name).is_file() for name in CONFIGS)
 
 
 def closest_name(text: str) -> str:
-    """The name that is most like one there is not; "" where none is, or it is a path."""
+    """The most similar name to an unknown one; "" if there is none, or if it is a path."""
     if text.startswith((".", "/", "~")):
         return ""
     names = {model.name.casefold(): model.name for model in known_models()}
@@ -174,7 +174,7 @@ def _by_name(text: str) -> Path | None:
         plain = plain.removesuffix(ending)
     for model in known_models():
         names = {model.name.casefold(), model.hub.casefold()}
-        # the weights of a variant are others, and as many
+        # a variant has different weights, but as many
         if names & {wanted, plain}:
             return model.folder
     return None
@@ -185,7 +185,7 @@ def _short(name: str) -> str:
 
 
 def cache_folder() -> Path:
-    """Where huggingface_hub keeps models (its constants.py): the variables in their order, else the default."""
+    """Where huggingface_hub keeps models (its constants.py): by its environment variables, else the default."""
     for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         given = os.environ.get(name)
         if given:
@@ -198,7 +198,7 @@ def cache_folder() -> Path:
 
 
 def _cache_folders() -> list[tuple[str, Path]]:
-    """Hub name and snapshot of every model in the cache that has a config, the newest first."""
+    """Hub name and snapshot of every cached model with a config, newest first."""
     try:
         listed = [entry for entry in cache_folder().iterdir() if entry.name.startswith("models--")]
         listed.sort(key=lambda entry: -entry.stat().st_mtime)
@@ -213,8 +213,8 @@ def _cache_folders() -> list[tuple[str, Path]]:
 
 
 def _snapshots(entry: Path) -> Iterator[Path]:
-    """The snapshots of a model in the cache, that of its main branch first."""
-    with suppress(OSError, ValueError):  # without a main branch it was fetched by a commit or a tag
+    """The snapshots of a cached model, that of its main branch first."""
+    with suppress(OSError, ValueError):  # without a main branch it was downloaded by commit or tag
         yield entry / "snapshots" / read_regular_text(entry / "refs" / "main", MOST_COMMIT).strip()
     with suppress(OSError):
         yield from sorted((entry / "snapshots").iterdir())
@@ -241,7 +241,7 @@ def _count(shape: Any) -> int:
 
 
 def _header(file: Path) -> Mapping[str, Mapping[str, Any]]:
-    """Name of a tensor → its type and shape, by a safetensors file; empty where that cannot be read."""
+    """Name of a tensor → its type and shape, from a safetensors file; empty if it cannot be read."""
     try:
         with open_regular(file) as opened:
             length = int.from_bytes(opened.read(8), "little")

@@ -22,7 +22,7 @@ from gpudash.specs.base import (
 from gpudash.units import GIB, MIB, format_bytes
 
 COUNT_LIMIT = {"float64": 2**53, "float32": 2**24, "float16": 2**11, "bfloat16": 2**8, "int64": 2**53, "int32": 2**31}
-"""Largest integer up to which the type holds every integer (2 to its mantissa's length): counting restarts there."""
+"""Up to this integer (2 to the length of its mantissa) a type represents every integer: counting restarts there."""
 
 
 class PipelineSpec(Spec):
@@ -101,7 +101,7 @@ class PipelineSpec(Spec):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns, from `size` when it is given."""
+        """Rows and columns, from `size` if it is given."""
         if self.size is None:
             return self.rows, self.columns
         side = max(1, math.isqrt(self.size // DTYPE_BYTES[self.dtype]))
@@ -109,7 +109,7 @@ class PipelineSpec(Spec):
 
     @property
     def bytes(self) -> int:
-        """Bytes of the tensor."""
+        """Size of the tensor in bytes."""
         rows, columns = self.shape
         return rows * columns * DTYPE_BYTES[self.dtype]
 

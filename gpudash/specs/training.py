@@ -20,10 +20,10 @@ from gpudash.specs.base import (
 from gpudash.units import MIB
 
 IMAGE_SIDE = 16
-"""Rows and columns of the images a CNN tells apart."""
+"""Rows and columns of the images that a CNN classifies."""
 
 HALVINGS = 2
-"""So many of a CNN's first blocks halve the images' rows and columns."""
+"""How many of a CNN's first blocks halve the images' rows and columns."""
 
 KERNEL = 3
 """Rows and columns of a convolution."""
@@ -34,24 +34,24 @@ CLASSES = 10
 COLOURS = 3
 
 SPREAD = 0.9
-"""Distance of class centres over the noise's: chosen so that a small MLP reaches about nine in ten, not all."""
+"""Distance of the class centres, relative to the noise: a small MLP should reach about nine in ten, not all."""
 
 TILE = 4
 """Rows and columns of the tile that an image repeats."""
 
 CONTRAST = 0.4
-"""Amplitude of an image's pattern over the noise's: chosen so that a CNN learns it in some dozen steps, not at once."""
+"""Amplitude of an image's pattern, relative to the noise: a CNN should learn it in some dozen steps, not at once."""
 
 MOST_BYTES = 128 * MIB
-"""Size of the generated samples kept; a longer training set repeats them."""
+"""Largest size of the generated samples; a longer training set repeats them."""
 
 MOMENTUM = 0.9
 
 SHOWN = 4
-"""Samples of a batch whose predictions are shown."""
+"""How many samples of a batch are shown with their predictions."""
 
 MOST_WRITTEN = 200
-"""First characters shown of a text that a model continues."""
+"""How many characters are shown of a text that a model continues."""
 
 DATA_PARALLEL = (
     "DataParallel drives all GPUs from one process, whose interpreter lock they wait for, and gathers every output on "
@@ -60,11 +60,11 @@ DATA_PARALLEL = (
 """Why `torch.nn.DataParallel` is not offered."""
 
 ONE_RANK: dict[str, Any] = {"devices": "", "parallel": "ddp", "global_batch": 0, "max_restarts": 0, "slow_rank": 0.0}
-"""The fields of a run on several devices as a run on one has them."""
+"""The fields for several devices, as a run on one device has them."""
 
 
 class TrainingSpec(Spec):
-    """Train a small model, or run it for inference."""
+    """Train a small model, or run inference with it."""
 
     name = "training"
     title = "Training"
@@ -262,12 +262,12 @@ class TrainingSpec(Spec):
 
     @property
     def device_names(self) -> tuple[str, ...]:
-        """The devices of the ranks or of the model's halves, in their order; none when the run takes place on one."""
+        """The devices of the ranks or of the model's halves, in order; empty for a run on one device."""
         return several_devices(self.devices)
 
     @property
     def is_split(self) -> bool:
-        """Whether the model's halves lie on two devices."""
+        """Whether the model's halves are on two devices."""
         return self.parallel == "split" and bool(self.devices)
 
     @property
@@ -290,27 +290,27 @@ class TrainingSpec(Spec):
 
     @property
     def rank_spec(self) -> TrainingSpec:
-        """What one rank runs, as a run on one device; one whose model is split is left as it is."""
+        """What one rank runs, as a run on one device; a split model is left as it is."""
         if self.is_split:
             return self
         return self.model_copy(update={**ONE_RANK, "batch": self.rank_batch})
 
     @property
     def joined_spec(self) -> TrainingSpec:
-        """The run on one device that trains the same model on the same data: its batch is that of all ranks."""
+        """The run on one device that trains the same model on the same data, with the batch of all ranks together."""
         return self.model_copy(update={**ONE_RANK, "batch": self.rank_batch * self.world_size})
 
     @property
     def passes(self) -> int:
-        """Epochs that take place: never more than there are steps."""
+        """Number of epochs: never more than there are steps."""
         return min(self.epochs, self.steps)
 
     @property
     def second_half(self) -> int:
-        """Where the second half of a model that is split begins: with a block; or in an MLP, whose layers and ReLUs
-        follow one another, with a layer, and with checkpointing with one at which a group begins.
+        """Where the second half of a split model begins: at a block; in an MLP, in which layers and ReLUs alternate,
+        at a layer, and with checkpointing at the first layer of a group.
 
-        Of an odd number of layers the first half has the larger part.
+        With an odd number of layers the first half has the larger part.
         """
         middle = (self.depth + 1) // 2
         if self.model != "mlp":
@@ -322,17 +322,17 @@ class TrainingSpec(Spec):
 
     @property
     def mlp_group(self) -> int:
-        """Layers and ReLUs of an MLP between two kept inputs, with checkpointing: as many as there are such groups."""
+        """Layers and ReLUs of an MLP between two kept inputs with checkpointing: as many as there are such groups."""
         return 2 * math.ceil(self.depth / max(2, math.isqrt(self.depth)))
 
     @property
     def heads(self) -> int:
-        """Attention heads of the transformer: about one per 32 of width, as many as divide it."""
+        """Attention heads of the transformer: about one per 32 of width, and a divisor of it."""
         return next(heads for heads in range(max(1, self.width // 32), 0, -1) if self.width % heads == 0)
 
     @property
     def sides(self) -> list[int]:
-        """Rows of the images that each block of the CNN puts out."""
+        """Rows of the images that each block of the CNN outputs."""
         return [IMAGE_SIDE >> min(block, HALVINGS) for block in range(1, self.depth + 1)]
 
     @property
@@ -349,12 +349,12 @@ class TrainingSpec(Spec):
 
     @property
     def batches_per_epoch(self) -> int:
-        """Batches of the training set: the steps shared out over the epochs, rounded up."""
+        """Batches of the training set: the steps divided by the epochs, rounded up."""
         return -(-self.steps // self.passes)
 
     @property
     def samples(self) -> int:
-        """Points or images that are generated for an MLP or a CNN."""
+        """Points or images generated for an MLP or a CNN."""
         numbers = FEATURES
         if self.model == "cnn":
             numbers = COLOURS * IMAGE_SIDE**2
@@ -368,7 +368,8 @@ class TrainingSpec(Spec):
 
     @property
     def forward_flops(self) -> int:
-        """What the hidden layers' forward pass costs for one batch: about 2 FLOP a weight and place it is applied to.
+        """FLOPs of the hidden layers' forward pass for one batch: about 2 per weight and position that it is applied
+        to.
 
         The backward pass costs twice as much (Kaplan et al. 2020, arXiv:2001.08361, section 2.1).
         """
@@ -388,7 +389,7 @@ class TrainingSpec(Spec):
     def cautions(self, device: str) -> list[str]:
         if not device.startswith(("cpu", "sim")):
             return []
-        # A step is cut into per-layer operations; the largest is about a third of a layer forward and backward.
+        # A step consists of per-layer operations; the largest is about a third of a layer's forward and backward pass.
         layer_flops = 2 * self.rank_batch * self._layer_weights * max(self._places)
         found = long_operation(layer_flops / CPU_FLOPS, "one layer's operation")
         if self.precision == "fp16":

@@ -1,8 +1,8 @@
-"""What kernels get out of a card: every constant of the model of time, with its meaning.
+"""How much kernels get out of a card: every constant of the time model, with its meaning.
 
-The values lie in ``constants.toml``, which says what they come from. Those under ``[fitted]`` are fitted by
-``python -m tests.speed fit`` to measured steps; those under ``[known]`` have no data in the fit and are set from what
-is published of PyTorch's kernels and of the cards; those under ``[spread]`` say how far predictions were off.
+The values are in ``constants.toml``, with their sources. Those under ``[fitted]`` are fitted to measured steps by
+``python -m tests.speed fit``; those under ``[known]`` have no data in the fit and follow what is published about
+PyTorch's kernels and the cards; those under ``[spread]`` say how far predictions were off.
 """
 
 from __future__ import annotations
@@ -20,45 +20,45 @@ FILE = Path(__file__).with_name("constants.toml")
 
 @dataclass(frozen=True)
 class Constants:
-    """Shares are of the data sheet's figure, times in seconds.
+    """Shares are relative to the data sheet's figure, times in seconds.
 
     Attributes:
-        product: share of the peak that a matrix product's tiles of 128 × 128 get.
-        large_tile, small_tile: of those of 256 × 128 and of 64 × 64, relative to them.
-        wave: how much of the last wave that is not full is lost: 0 nothing, 1 all of it.
-        depth: elements of k that the beginning and end of a tile cost.
-        unaligned: factor on a product in half precision whose n or k is no multiple of 8.
+        product: share of the peak that a matrix product reaches with tiles of 128 × 128.
+        large_tile, small_tile: of tiles of 256 × 128 and of 64 × 64, relative to these.
+        wave: how much of a last wave that is not full is lost: 0 nothing, 1 all of it.
+        depth: cost of the start and end of a tile, in elements of k.
+        unaligned: factor on a half-precision product whose n or k is not a multiple of 8.
         product_bandwidth: share of the bandwidth in products and convolutions.
-        convolution, pointwise: as ``product``, of convolutions of several positions and of one.
-        turned, turned_pointwise: how often what a convolution reads and writes is moved once more where it is not
-            channels last, for tensor cores want it so.
-        channels_last: factor on a convolution's share of the peak where it is.
-        grouped, grouped_width: share of the peak of grouped convolutions, and the channels a group at which they get
-            half of it.
+        convolution, pointwise: like ``product``, for convolutions over several positions and over one.
+        turned, turned_pointwise: how often the input and output of a convolution are moved once more if they are not
+            channels last, because tensor cores need that.
+        channels_last: factor on a convolution's share of the peak if they are.
+        grouped, grouped_width: share of the peak of grouped convolutions, and the channels per group at which they
+            reach half of it.
         grouped_channels_last: factor on that share.
         depthwise, depthwise_channels_last: share of fp32's peak (no tensor cores) of depthwise convolutions.
         depthwise_bandwidth, depthwise_bandwidth_channels_last: their share of the bandwidth.
         attention, attention_masked: share of the peak of fused attention without and with a mask.
         exponential: cycles of a multiprocessor for one score of attention, beside its products.
-        l2, l2_fall, l2_rate: share of the second-level cache of which half is found again that was just written, how
-            steeply that falls with the bytes, and how many times faster than memory it is.
-        depthwise_wide, depthwise_wide_channels_last: factor on the time of depthwise convolutions of more than 25
-            elements, for which PyTorch has no kernel of their own.
-        plane: of one image and channel of a bilinear resize, whose threads each go over all of them.
+        l2, l2_fall, l2_rate: share of the L2 cache of which half is still found after being written, how steeply that
+            falls with the bytes, and how many times faster it is than memory.
+        depthwise_wide, depthwise_wide_channels_last: factor on the time of depthwise convolutions with more than 25
+            elements, for which PyTorch has no specialised kernel.
+        plane: of one image and channel in a bilinear resize, where each thread loops over all of them.
         launch: of a kernel, on the device.
         start: of a step, before its first and after its last kernel.
-        overlap: exponent p of (a^p + b^p)^(1/p), which joins arithmetic and memory of a kernel.
+        overlap: exponent p of (a^p + b^p)^(1/p), which combines a kernel's arithmetic and memory time.
         elementwise, cast, copy, batch_norm, layer_norm, softmax, reduction, pool, resize, gather: shares of the
-            bandwidth, by what a kernel does; so too normalisation_training, optimizer, sort and unknown.
+            bandwidth, by what a kernel does; likewise normalisation_training, optimizer, sort and unknown.
         backward_convolution, backward_depthwise, backward_attention: factors on those shares for gradients.
-        synchronisation: that the device is idle after the host waited for it.
-        link: share of the link's rate that copies of pinned memory get.
-        pageable: bytes a second of copies of other memory.
+        synchronisation: how long the device is idle after the host has waited for it.
+        link: share of the link's rate that copies from pinned memory reach.
+        pageable: bytes per second of copies from other memory.
         copy_start: of one copy.
-        peer: share of the rate between cards that a ring of NCCL gets.
+        peer: share of the rate between cards that an NCCL ring reaches.
         hop: from one rank to the next.
-        full_rate: the most of tensor cores' peak that a card gets which sums in fp32 at the full rate.
-        graph: for the host to start a CUDA graph.
+        full_rate: limit on the share of the tensor cores' peak for a card that accumulates in fp32 at the full rate.
+        graph: time for the host to launch a CUDA graph.
     """
 
     product: float
@@ -121,20 +121,19 @@ class Constants:
 
 @dataclass(frozen=True)
 class Spread:
-    """Natural logarithms of taken over predicted, in nine of ten steps.
+    """Natural logarithms of measured over predicted time, for nine of ten steps.
 
     Attributes:
-        low, high: of steps of architectures that the fit had not seen, on cards that it had.
-        unseen_family: further, as the blind tables showed of families that the fit had not seen.
-        unseen_faster, unseen_slower: further, on a card that it had not: most are slower than the rules say.
-        guessed_card: further, where figures of the card are guesses.
-        kinds: further, for a step that is all of this kind.
-        training: further, for a step that is all backward.
-        host, usual_host: further, for a step that is all the host's, where its speed was measured and where it is that
-            of a usual computer.
-        slower_host, slowest_host: by how many times slower the host may be in these two cases.
-        copies: further, for a step that is all copies and exchanges.
-        seen: multiprocessors and bandwidth of the cards of the fit.
+        low, high: for steps of architectures that the fit had not seen, on cards that it had.
+        unseen_family: additional, from the blind tables, for families that the fit had not seen.
+        unseen_faster, unseen_slower: additional, for a card that the fit had not seen: most are slower than predicted.
+        guessed_card: additional, if figures of the card are guesses.
+        kinds: additional, for a step that consists entirely of this kind.
+        training: additional, for a step that is all backward pass.
+        host, usual_host: additional, for a step that is all host time, with a measured host and with the default one.
+        slower_host, slowest_host: by what factor the host may be slower in these two cases.
+        copies: additional, for a step that is all copies and exchanges.
+        seen: multiprocessors and bandwidth of the cards in the fit.
         source: of all constants.
     """
 
@@ -157,7 +156,7 @@ class Spread:
 
 @cache
 def constants() -> Constants:
-    """Those that predictions are made with."""
+    """The constants used for predictions."""
     document = _document()
     values = {**document["fitted"], **document["known"]}
     return Constants(**{field.name: float(values[field.name]) for field in fields(Constants)})

@@ -1,4 +1,4 @@
-"""How long kernels take on a card, one value an operation."""
+"""How long kernels take on a card, one value per operation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TF32 = DTYPES.index("tf32")
 
 @dataclass(frozen=True)
 class KernelTimes:
-    """Seconds on the device of each operation, once: what each of its parts would take alone."""
+    """Device time of each operation in seconds, counted once: what each of its parts would take alone."""
 
     arithmetic: Floats
     memory: Floats
@@ -27,14 +27,14 @@ class KernelTimes:
 
     @property
     def together(self) -> Floats:
-        """With all of its parts."""
+        """The time with all parts."""
         p = self.overlap
         both: Floats = (self.arithmetic**p + self.memory**p) ** (1 / p)
         return both + self.launches
 
 
 def kernel_times(columns: WorkColumns, card: CardPerformance, constants: Constants) -> KernelTimes:
-    """Of each operation, in their order."""
+    """The times of all operations, in order."""
     c = constants
     share = np.array([getattr(c, name) for name in RATES])[columns.rate]
     moved = columns.bytes.copy()
@@ -46,7 +46,7 @@ def kernel_times(columns: WorkColumns, card: CardPerformance, constants: Constan
     # torch.backends.cuda.matmul.allow_tf32 False).
     convolved = np.isin(kinds, [kind_index(kind) for kind in (CONVOLUTION, GROUPED)])
     peak = np.where(convolved & (columns.dtype == _FLOAT32), peaks[_TF32], peak)
-    # Only tensor cores want channels last.
+    # Only tensor cores need channels last.
     turned = ~columns.channels_last & (peak > card.flops["float32"])
 
     product = kinds == kind_index(PRODUCT)
@@ -77,7 +77,7 @@ def kernel_times(columns: WorkColumns, card: CardPerformance, constants: Constan
         last = columns.channels_last[depthwise]
         rate = np.where(last, c.depthwise_channels_last, c.depthwise)
         rate = rate * np.where(columns.backward[depthwise], c.backward_depthwise, 1.0)
-        # On cuda's cores, whatever the dtype: tensor cores have nothing to share between channels.
+        # On CUDA cores, whatever the dtype: channels share nothing that tensor cores could use.
         wide = np.where(last, c.depthwise_wide_channels_last, c.depthwise_wide)
         rate = rate / np.where(columns.shape[depthwise, 4] > 25, wide, 1.0)
         arithmetic[depthwise] = columns.flops[depthwise] / (card.flops["float32"] * rate)
@@ -93,25 +93,26 @@ def kernel_times(columns: WorkColumns, card: CardPerformance, constants: Constan
 
     resized = (columns.rate == RATES.index("resize")) & (columns.shape[:, 0] > 1)
     if resized.any():
-        # One thread for each position of the result goes over all images and channels (UpSampleBilinear2d.cu).
+        # One thread per output position loops over all images and channels (UpSampleBilinear2d.cu).
         planes, positions = columns.shape[resized, :2].T
         rounds = np.ceil(positions / (card.multiprocessors * 1024))
         arithmetic[resized] = np.maximum(arithmetic[resized], planes * rounds * c.plane)
 
-    # What fits into the cache and was just written need not come from memory: less so the more of the cache it takes.
+    # Data that fits into the cache and was just written is not read from memory: less so the more of the cache it
+    # takes.
     memory = _reading_s(moved, columns.bytes, card, c) / share
     return KernelTimes(arithmetic, memory, columns.launches * c.launch, c.overlap)
 
 
 def _reading_s(moved: Floats, size: Floats, card: CardPerformance, c: Constants) -> Floats:
-    """Seconds to move bytes at the whole bandwidth, of ``size`` bytes that may still be in the cache."""
+    """Seconds to move bytes at full bandwidth, when ``size`` bytes may still be in the cache."""
     found = 1 / (1 + (size / (c.l2 * card.l2_bytes)) ** c.l2_fall)
     seconds: Floats = moved / card.bytes_per_s * (1 - found * (1 - 1 / c.l2_rate))
     return seconds
 
 
 def tensor_peak(card: CardPerformance, c: Constants) -> Floats:
-    """Products' FLOPs a second, by `DTYPES`, that the card keeps up within its power."""
+    """FLOPs per second of products, by `DTYPES`, that the card sustains within its power."""
     # Torch's default is "highest": products in fp32 do not use TF32.
     fp32 = card.flops["float32"]
     half = card.flops.get("float16", fp32)
@@ -122,16 +123,16 @@ def tensor_peak(card: CardPerformance, c: Constants) -> Floats:
 
 
 _BASE_W = 0.2
-"""Share of the board's power that fans, memory and leakage take."""
+"""Share of the board's power for fans, memory and leakage."""
 
 
 def _kept(card: CardPerformance, c: Constants) -> float:
-    """Share of the tensor cores' peak that their feeding and the board's power allow.
+    """Share of the tensor cores' peak that data supply and the board's power allow.
 
-    A FLOP on tensor cores costs energy by the chip's process: about 1.8 pJ at 12 nm (no bfloat16: Volta, Turing),
-    1.3 pJ at 8 nm (GA10x, of little L2), 1.05 pJ at 7 nm (A100, of a low clock), 0.75 pJ at 5 nm, and 0.45 pJ on
-    Blackwell's data centre cards (of HBM3e). Not fitted: chosen so that cards known for it come out as they are (L4 at
-    less than two thirds of its peak, T4 at less than half, A10 and H100 at three quarters, A100 unharmed).
+    The energy of a FLOP on tensor cores depends on the chip's process: about 1.8 pJ at 12 nm (without bfloat16: Volta,
+    Turing), 1.3 pJ at 8 nm (GA10x, with little L2), 1.05 pJ at 7 nm (A100, with a low clock), 0.75 pJ at 5 nm, and
+    0.45 pJ on Blackwell's data-centre cards (with HBM3e). Not fitted: chosen to match cards known for it (L4 at less
+    than two thirds of its peak, T4 at less than half, A10 and H100 at three quarters, A100 unaffected).
     """
     half = card.flops.get("float16", card.flops["float32"])
     if "bfloat16" not in card.flops:
@@ -154,15 +155,15 @@ _TILES = ((256, 128, "large_tile"), (128, 128, ""), (64, 64, "small_tile"))
 
 
 def _tiled(batch: Floats, m: Floats, n: Floats, k: Floats, rate: Floats, card: CardPerformance, c: Constants) -> Floats:
-    """Seconds of products in tiles that are dealt to multiprocessors in waves, with the best of a few tiles."""
+    """Seconds of products whose tiles are distributed over multiprocessors in waves, with the best of a few tiles."""
     multiprocessors = card.multiprocessors
     best = np.full_like(m, np.inf)
     for rows, columns, name in _TILES:
         factor = getattr(c, name) if name else 1.0
-        # Either way round: a product's transpose is as good.
+        # In both orientations: the transpose of a product is equally good.
         for tile_m, tile_n in {(rows, columns), (columns, rows)}:
             tiles = batch * np.ceil(m / tile_m) * np.ceil(n / tile_n)
-            # Few tiles with a long k are split along it, so that every multiprocessor has one.
+            # If there are few tiles and k is long, it is split along k, so that every multiprocessor gets one.
             split = np.clip(np.floor(multiprocessors / tiles), 1, np.maximum(np.floor(k / 512), 1))
             waves = tiles * split / multiprocessors
             waves = np.maximum(waves + c.wave * (np.ceil(waves) - waves), 1)
@@ -181,13 +182,13 @@ def _convolutions(
     arithmetic: Floats,
     moved: Floats,
 ) -> None:
-    """As products: positions by channels out, over channels in and the kernel's elements."""
+    """Treated as products: positions by output channels, over input channels and kernel elements."""
     batch, channels_in, channels_out, _, kernel, positions = columns.shape[mask].T
     last = columns.channels_last[mask]
     pointwise = kernel == 1
     rate = peak[mask] * np.where(pointwise, c.pointwise, c.convolution) * np.where(last, c.channels_last, 1.0)
     one = np.ones_like(batch)
-    # Tensor cores read channels by eight.
+    # Tensor cores read channels in groups of eight.
     padded = np.ceil(channels_in / 8) * 8
     forward_s = _tiled(one, batch * positions, channels_out, padded * kernel, rate, card, c)
     arithmetic[mask] = forward_s
@@ -197,7 +198,7 @@ def _convolutions(
         by_input = _tiled(one, batch * positions, padded, channels_out * kernel, rate, card, c)
         by_weight = _tiled(one, channels_out, padded * kernel, batch * positions, rate, card, c)
         ideal = 2.0 * batch * positions * channels_in * channels_out * kernel
-        # The first layer of a model has no gradient by its input, so that half of the FLOPs tell of one product alone.
+        # The first layer of a model has no gradient by its input: half of the FLOPs then indicate a single product.
         both = columns.flops[mask] > 1.5 * ideal
         arithmetic[mask] = np.where(backward, by_weight + np.where(both, by_input, 0.0), forward_s)
     moved[mask] *= 1 + np.where(turned[mask], np.where(pointwise, c.turned_pointwise, c.turned), 0.0)
@@ -206,7 +207,7 @@ def _convolutions(
 def _attention(
     columns: WorkColumns, mask: NDArray[np.bool_], peak: Floats, card: CardPerformance, c: Constants
 ) -> Floats:
-    """Blocks of 128 queries go over keys in blocks of 64; beside the products, exponentials on other units."""
+    """Blocks of 128 queries process keys in blocks of 64; the products run beside exponentials on other units."""
     batch, heads, queries, keys, width = columns.shape[mask, :5].T
     blocks = batch * heads * np.ceil(queries / 128)
     waves = blocks / card.multiprocessors
@@ -216,7 +217,7 @@ def _attention(
     share = np.where(columns.masked[mask], c.attention_masked, c.attention)
     backward = columns.backward[mask]
     share = share * np.where(backward, c.backward_attention, 1.0)
-    # Forward two products of 2 FLOPs a score and column, backward five: the scores are computed again.
+    # Forward two products of 2 FLOPs per score and column, backward five: the scores are computed again.
     products = np.where(backward, 2.5, 1.0) * 4 * scores * padded / (peak[mask] * share)
     seconds: Floats = products + scores * c.exponential / (card.multiprocessors * card.clock_hz)
     return seconds
@@ -225,8 +226,8 @@ def _attention(
 def _recurrent(
     columns: WorkColumns, mask: NDArray[np.bool_], peak: Floats, card: CardPerformance, c: Constants
 ) -> Floats:
-    """Products of all steps at once by input, and then step by step by the hidden state, each of which waits for the
-    one before and reads its matrix anew."""
+    """Products of all steps at once for the input, then step by step for the hidden state; each step waits for the one
+    before and reads its matrix again."""
     layers, steps, batch, rows, inputs, hidden = columns.shape[mask].T
     backward = columns.backward[mask]
     rate = peak[mask] * c.product
@@ -239,7 +240,7 @@ def _recurrent(
     )
     element = np.where(np.isin(columns.dtype[mask], HALF), 2.0, 4.0)
     matrix = rows * hidden * element
-    # A step's product is as small as its batch: reading the matrix takes longer than multiplying with it.
+    # A step's product is as small as its batch: reading the matrix takes longer than the multiplication.
     step_s = np.maximum(step_s, _reading_s(matrix, matrix, card, c) / c.product_bandwidth)
     seconds: Floats = layers * (by_input_s + steps * step_s + np.where(backward, by_weight_s, 0.0))
     return seconds

@@ -1,15 +1,15 @@
-"""How fast a server of a language model answers: time to the first token, tokens a second for each user and in all.
+"""How fast a language model server answers: time to the first token, tokens per second for each user and in total.
 
-A step that generates reads all weights once, however many requests share it, and the keys and values of each request;
-its products take longer than its weights only for many requests. Prompts are computed at once, so that arithmetic is
-what they wait for. Between ranks of tensor parallelism two sums go around in each layer.
+A decoding step reads all weights once, however many requests share it, and the keys and values of each request; its
+products take longer than reading the weights only for many requests. A prompt is computed at once, so it is limited by
+arithmetic. With tensor parallelism each layer needs two sums over the ranks.
 
-The constants are fitted on the 18 rows of GPT-J of NVIDIA's table for TensorRT-LLM 0.5 and 0.6.1 (December 2023; H100
-and L40S in fp8, A100 in fp16, 1 to 1024 requests, one and two cards), on 2026-11-29: median error 5 %, the largest 15 %
-(``python -m tests.speed.serving_rows fit``, rounded). That of the bandwidth is fixed beforehand, as reached by kernels
-of PyTorch. Nothing else was fitted; how well it does on Llama 2, Falcon and Llama 3, other cards, up to eight of them,
-and other servers, is in ``resources/guide/serving.md``. No time is known here of waiting in a queue, of the network, or
-of splitting words.
+The constants were fitted on 2026-11-29 to the 18 rows for GPT-J in NVIDIA's table for TensorRT-LLM 0.5 and 0.6.1
+(December 2023; H100 and L40S in fp8, A100 in fp16, 1 to 1024 requests, one and two cards): median error 5 %, the
+largest 15 % (``python -m tests.speed.serving_rows fit``, rounded). That of the bandwidth was fixed beforehand, as
+PyTorch's kernels reach it. Nothing else was fitted; ``resources/guide/serving.md`` says how well it does on Llama 2,
+Falcon and Llama 3, other cards, up to eight of them, and other servers. Not included: time in a queue, on the network,
+and for tokenizing.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from gpudash.devices.card_performance import CardPerformance
 
 @dataclass(frozen=True)
 class ServingConstants:
-    """What turns a card's figures into times.
+    """Constants that turn a card's figures into times.
 
     Attributes:
-        bandwidth_share: of the memory's bandwidth that reading weights, keys and values reaches.
-        products_share: of the tensor cores' peak that large products reach.
-        generating_layer_s: a layer's kernels take so much more than reading and computing, in a step that generates.
-        reading_layer_s: the same where prompts are read, whose kernels the host starts one by one.
-        sum_s: a sum over ranks takes so much more than its bytes; known of one pair of rows alone.
+        bandwidth_share: share of the memory bandwidth reached when reading weights, keys and values.
+        products_share: share of the tensor cores' peak reached by large products.
+        generating_layer_s: additional time of a layer's kernels, beyond reading and computing, in a decoding step.
+        reading_layer_s: the same for reading prompts, where the host launches the kernels one by one.
+        sum_s: additional time of a sum over ranks, beyond its bytes; based on a single pair of rows.
     """
 
     bandwidth_share: float = 0.82
@@ -42,12 +42,12 @@ class ServingConstants:
 FITTED = ServingConstants()
 
 SPREAD = 1.35
-"""The interval goes from the median by this factor either way: twice the fit's residuals, for models and servers other
-than those fitted on."""
+"""Factor from the median to either end of the interval: twice the fit's residuals, to cover models and servers other
+than those in the fit."""
 
 WIDE_SPREAD = 1.6
-"""The same where the card's figures are guessed, weights are stored in formats that have to be unpacked, or several
-cards share the model."""
+"""The same if the card's figures are guesses, weights are in formats that must be unpacked, or several cards share the
+model."""
 
 
 @dataclass(frozen=True)
@@ -55,21 +55,21 @@ class ServedWork:
     """What each card of a server reads and computes.
 
     Attributes:
-        layers: of the model.
+        layers: number of layers.
         hidden: width between layers.
-        weights_bytes: on each card.
-        expert_bytes: of those, what belongs to experts of which a token takes a few.
-        experts: of a layer, 0 for a dense model.
-        experts_of_a_token: how many a token takes.
-        parameters: on each card, that a token is multiplied with.
-        token_bytes: of keys and values on each card, of one more token in layers that keep all.
+        weights_bytes: bytes on each card.
+        expert_bytes: the part of them that belongs to experts, of which a token uses a few.
+        experts: number per layer, 0 for a dense model.
+        experts_of_a_token: number that a token uses.
+        parameters: number on each card that a token is multiplied with.
+        token_bytes: bytes of keys and values on each card for one more token, in layers that keep all tokens.
         window_token_bytes: the same in layers that keep a window.
-        window: tokens that these keep.
-        state_bytes: of a request on each card, whatever its length.
-        attention_width: of all heads on each card together, times layers that keep all.
-        arithmetic: kind of the products, of `CardPerformance.flops`.
-        ranks: cards that share the model.
-        unpacked: whether weights are stored in a format that kernels unpack, such as 4 bits.
+        window: number of tokens that these keep.
+        state_bytes: bytes of a request's state on each card, whatever its length.
+        attention_width: width of all heads on each card together, times the layers that keep all tokens.
+        arithmetic: kind of the products, as in `CardPerformance.flops`.
+        ranks: number of cards that share the model.
+        unpacked: whether weights are in a format that kernels unpack, such as 4 bits.
     """
 
     layers: int
@@ -89,15 +89,15 @@ class ServedWork:
     unpacked: bool = False
 
     def weight_bytes(self, tokens: int) -> float:
-        """Weights that a step over so many tokens reads: of experts those that any of them takes."""
+        """Bytes of weights read by a step over so many tokens: of experts those that any of the tokens uses."""
         if not self.experts:
             return self.weights_bytes
-        # Tokens pick as if at random: an expert is left alone by each with the same chance.
+        # Assume that tokens choose at random: each one leaves out a given expert with the same probability.
         alone = (1 - self.experts_of_a_token / self.experts) ** tokens
         return self.weights_bytes - self.expert_bytes * alone
 
     def kept_bytes(self, length: float) -> float:
-        """Keys and values that a request of ``length`` tokens has on each card."""
+        """Bytes of keys and values of a request of ``length`` tokens on each card."""
         return self.token_bytes * length + self.window_token_bytes * min(length, self.window) + self.state_bytes
 
 
@@ -106,17 +106,17 @@ class ServingTime:
     """How fast a server is predicted to answer. Times in seconds.
 
     Attributes:
-        users: requests at a time.
-        prompt: tokens of each that are read.
-        answer: tokens of each that are generated.
-        first_token_s: from a request's start to its first token, while the others generate.
-        together_first_token_s: the same of the last one, when all of them come at once.
-        tokens_per_s: generated in all, new prompts between them.
-        alone_first_token_s: the same of a request that is alone.
-        alone_tokens_per_s: generated for a request that is alone.
-        bound: what generating for so many waits for: "memory bandwidth", "compute", "launches" or "communication".
-        spread: the interval goes from each figure by this factor either way.
-        source: what the constants come from, in a sentence.
+        users: concurrent requests.
+        prompt: tokens read per request.
+        answer: tokens generated per request.
+        first_token_s: time from the start of a request to its first token, while the others generate.
+        together_first_token_s: the same for the last request, if all arrive at once.
+        tokens_per_s: tokens generated in total, with new prompts in between.
+        alone_first_token_s: time to the first token of a single request.
+        alone_tokens_per_s: tokens generated for a single request.
+        bound: what limits generation for so many: "memory bandwidth", "compute", "launches" or "communication".
+        spread: factor from each figure to either end of its interval.
+        source: basis of the constants, in a sentence.
     """
 
     users: int
@@ -133,7 +133,7 @@ class ServingTime:
 
     @property
     def tokens_per_s_user(self) -> float:
-        """Generated for each of the users."""
+        """Tokens generated for each of the users."""
         return self.tokens_per_s / self.users
 
     def to_dict(self) -> dict[str, Any]:
@@ -158,7 +158,7 @@ class ServingTime:
 
 @dataclass(frozen=True)
 class _Parts:
-    """A step's time by what it waits for."""
+    """A step's time, by what limits it."""
 
     memory_s: float
     compute_s: float
@@ -183,21 +183,21 @@ class _Parts:
 def serving_time(
     work: ServedWork, card: CardPerformance, users: int, prompt: int, answer: int, constants: ServingConstants = FITTED
 ) -> ServingTime:
-    """How fast a server on ``card`` answers.
+    """Predict how fast a server on ``card`` answers.
 
     Args:
-        users: requests at a time.
-        prompt: tokens of each that are read.
-        answer: tokens of each that are generated.
+        users: concurrent requests.
+        prompt: tokens read per request.
+        answer: tokens generated per request.
 
     Raises:
-        ValueError: when one of them is less than 1.
+        ValueError: if one of them is less than 1.
     """
     if min(users, prompt, answer) < 1:
         raise ValueError("A request has a prompt and an answer of at least one token each.")
     middle = prompt + answer / 2
     step = generating(work, card, users, middle, constants)
-    # As many prompts have to be read as answers are finished.
+    # For every finished answer one prompt has to be read.
     together = reading(work, card, users, prompt, constants).total_s
     whole_s = together + answer * step.total_s
     alone = reading(work, card, 1, prompt, constants).total_s
@@ -220,10 +220,10 @@ def serving_time(
 
 
 def spread_of(work: ServedWork, card: CardPerformance) -> float:
-    """The factor by which the interval goes from each figure, either way.
+    """The factor from each figure to either end of its interval.
 
-    That of several cards was widened after the blind rows: the table's release read the keys of heads in groups once
-    for each head of queries, which no later one does.
+    The one for several cards was widened after the blind rows: the table's release read grouped keys once for each
+    query head, which no later release does.
     """
     if card.derived or work.unpacked or work.ranks > 1:
         return WIDE_SPREAD
@@ -233,7 +233,7 @@ def spread_of(work: ServedWork, card: CardPerformance) -> float:
 def generating(
     work: ServedWork, card: CardPerformance, requests: int, length: float, constants: ServingConstants = FITTED
 ) -> _Parts:
-    """A step that generates one token for each request, of which ``length`` tokens are kept."""
+    """A step that generates one token for each request with ``length`` kept tokens."""
     weights = _products(work, card, requests, constants)
     kept_s = requests * work.kept_bytes(length) / (card.bytes_per_s * constants.bandwidth_share)
     return replace(
@@ -250,8 +250,9 @@ def reading(
     """The step that reads the prompts of so many requests at once."""
     tokens = requests * prompt
     products = _products(work, card, tokens, constants)
-    # Each token looks at those before it, half of all on average; a product and an addition for scores and values.
-    # In the width that keys and values have: attention in fp8 was not common.
+    # Each token attends to those before it, half of all on average; a multiplication and an addition for scores and
+    # values.
+    # In 16 bits, like keys and values: attention in fp8 was not common.
     flops = requests * 2 * 2 * prompt * prompt / 2 * work.attention_width
     attention_s = flops / (_peak(card, "float16") * constants.products_share)
     return replace(
@@ -263,7 +264,7 @@ def reading(
 
 
 def _products(work: ServedWork, card: CardPerformance, tokens: int, constants: ServingConstants) -> _Parts:
-    """Of all matrices with so many tokens: whichever takes longer, reading them or computing."""
+    """Time of all matrices for so many tokens: reading them or computing, whichever takes longer."""
     read_s = work.weight_bytes(tokens) / (card.bytes_per_s * constants.bandwidth_share)
     compute_s = 2 * work.parameters * tokens / (_peak(card, work.arithmetic) * constants.products_share)
     if read_s >= compute_s:
@@ -272,7 +273,7 @@ def _products(work: ServedWork, card: CardPerformance, tokens: int, constants: S
 
 
 def _peak(card: CardPerformance, arithmetic: str) -> float:
-    """Of the kind that is asked for, else of the next wider one that the card has."""
+    """Peak for the requested kind, else for the next wider one that the card supports."""
     widening = ["float8", "float16", "float32"]
     if arithmetic == "bfloat16":
         widening = ["bfloat16", "float32"]
@@ -281,7 +282,7 @@ def _peak(card: CardPerformance, arithmetic: str) -> float:
 
 
 def _sums_s(work: ServedWork, card: CardPerformance, tokens: int, constants: ServingConstants) -> float:
-    """Two sums in each layer, around a ring of ranks, of numbers of 16 bits."""
+    """Time of two sums per layer of 16-bit numbers, in a ring of ranks."""
     if work.ranks == 1:
         return 0.0
     sent = 2 * (work.ranks - 1) / work.ranks * tokens * work.hidden * 2

@@ -1,4 +1,4 @@
-"""A predicted time in words, which say each time that it is predicted."""
+"""A predicted time as text, which always says that it is predicted."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gpudash.units import format_count, format_duration, format_percent, format_
 MOST_GAINS = 3
 
 LEAST_GAIN = 1.02
-"""A change that brings less is not worth its line: the prediction itself is further off."""
+"""A change that gains less is not worth its line: the prediction itself is less accurate."""
 
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
 def span_text(median: float, low: float, high: float) -> str:
-    """A time and its interval in one unit: "0.31 s (0.26 to 0.38)". Seconds; from two minutes on each by itself."""
+    """A time and its interval in one unit: "0.31 s (0.26 to 0.38)". Seconds; from two minutes on each in its own."""
     if high >= 120:
         return f"{format_duration(median)} ({format_duration(low)} to {format_duration(high)})"
     factor, unit, digits = _scale(low)
@@ -26,10 +26,10 @@ def span_text(median: float, low: float, high: float) -> str:
 
 
 def _scale(low: float) -> tuple[float, str, int]:
-    """Seconds of the unit in which an interval from ``low`` on is told, its name, and the digits behind the point."""
-    # A tenth of a unit included: 0.31 s is read beside 1.2 s, and 0.02 s is 20 ms.
+    """Unit for an interval that starts at ``low``: its length in seconds, its name, and the number of decimals."""
+    # Including a tenth of a unit: 0.31 s is read beside 1.2 s, and 0.02 s becomes 20 ms.
     factor, unit = next((known for known in _UNITS if low >= 0.0995 * known[0]), _UNITS[-1])
-    # As many digits as tell the ends of the interval from the middle: two of the lowest.
+    # As many digits as distinguish the ends of the interval from the middle: two of the lowest.
     digits = 0
     while digits < 3 and low / factor < 10 ** (1 - digits) * 0.995:
         digits += 1
@@ -37,12 +37,12 @@ def _scale(low: float) -> tuple[float, str, int]:
 
 
 def short_text(time: StepTime) -> str:
-    """A step in as little room as there is: "0.31 s"."""
+    """A step as short as possible: "0.31 s"."""
     return span_text(time.median_s, time.low_s, time.high_s).partition(" (")[0]
 
 
 def about_text(time: StepTime) -> str:
-    """A step with how far it may be off: "0.31 s ± 0.06"; half the interval, which need not lie evenly about it."""
+    """A step with its uncertainty: "0.31 s ± 0.06"; half the interval, which need not be symmetric."""
     factor, unit, digits = _scale(time.low_s)
     half = (time.high_s - time.low_s) / 2
     return f"{time.median_s / factor:,.{digits}f} {unit} ± {half / factor:,.{digits}f}"
@@ -55,7 +55,7 @@ def step_text(time: StepTime) -> str:
 
 
 def rate_text(time: StepTime) -> str:
-    """Items a second: "206 samples/s"."""
+    """Items per second: "206 samples/s"."""
     return format_throughput(time.items_per_s, time.unit)
 
 
@@ -63,9 +63,9 @@ def passes_text(time: StepTime, steps: int, name: str) -> str:
     """Several steps with their interval: "predicted 2.1 s for the 300 steps of an epoch (1.8 to 2.6)".
 
     Args:
-        time: of one.
-        steps: how many.
-        name: of what they make: "an epoch".
+        time: time of one step.
+        steps: number of steps.
+        name: name of what they make up: "an epoch".
     """
     spread = (value * steps for value in (time.median_s, time.low_s, time.high_s))
     whole, _, rest = span_text(*spread).partition(" (")
@@ -73,13 +73,13 @@ def passes_text(time: StepTime, steps: int, name: str) -> str:
 
 
 def bound_text(time: StepTime) -> str:
-    """What holds the step back, within a sentence: "launch-bound: for 71 % of the step the GPU waits for Python"."""
+    """What limits the step, within a sentence: "launch-bound: for 71 % of the step the GPU waits for Python"."""
     text = held_back(time)
     return f"{text[0].lower()}{text[1:]}"
 
 
 def unknown_text(time: StepTime) -> str:
-    """Operations that are counted by their bytes alone; "" for none."""
+    """Operations that count only by their bytes; "" if there are none."""
     if not time.unknown:
         return ""
     share = 0.0
@@ -98,10 +98,10 @@ def gain_texts(time: StepTime) -> list[str]:
 
 
 def time_lines(time: StepTime, epoch_steps: int | None = None) -> Iterator[str]:
-    """All that is said of a predicted step, a line each.
+    """Everything to show about a predicted step, one line each.
 
     Args:
-        epoch_steps: of an epoch; ``None`` where that is not known.
+        epoch_steps: steps of an epoch; ``None`` if not known.
     """
     yield f"{step_text(time)}, {rate_text(time)}"
     if epoch_steps is not None and epoch_steps > 1:
@@ -112,7 +112,7 @@ def time_lines(time: StepTime, epoch_steps: int | None = None) -> Iterator[str]:
         yield text
     yield from (f"would help: {text}" for text in gain_texts(time))
     if time.source:
-        # Where its data lie is in the document for programs.
+        # The document for programs says where the data come from.
         basis = time.source.partition(" (")[0]
         yield f"nothing was measured on this card; the prediction rests on {basis}"
 

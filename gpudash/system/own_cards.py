@@ -1,4 +1,4 @@
-"""Cards of the user's own, from a TOML file with the columns of the known ones: what they can do, and their memory.
+"""The user's own cards, from a TOML file with the columns of the known ones: their performance and memory.
 
 A table for each card::
 
@@ -9,7 +9,7 @@ A table for each card::
     float16_tflops = 112.6
     multiprocessors = 84
 
-What is left out is taken of the known card that comes nearest, and counts as guessed.
+Values that are left out are taken from the closest known card, and count as guessed.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from gpudash.system.foreign_files import read_regular_text
 from gpudash.units import read_size
 
 LARGEST_BYTES = 64 * 2**10
-"""Bytes of a file of cards: a card takes 300."""
+"""Largest file of cards, in bytes: a card takes 300."""
 
 
 class OwnCard(BaseModel):
-    """The columns of a card, in the units of data sheets. A kind of arithmetic that it does not have is 0."""
+    """The columns of a card, in the units of data sheets. 0 means that it lacks this kind of arithmetic."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -54,10 +54,10 @@ class OwnCard(BaseModel):
     source: str = ""
 
     def performance(self, name: str, path: str) -> CardPerformance:
-        """What it can do; what the file does not say is lent by the known card that comes nearest.
+        """The card's performance; the closest known card supplies what the file does not state.
 
         Raises:
-            ValueError: for a link that no card has.
+            ValueError: if no card has such a link.
         """
         lender_key, lent = self._nearest()
         guessed = []
@@ -100,7 +100,7 @@ class OwnCard(BaseModel):
         )
 
     def _nearest(self) -> tuple[str, CardPerformance]:
-        """The known card whose arithmetic and bandwidth come nearest, by ratio."""
+        """The known card with the closest arithmetic and bandwidth, by ratio."""
 
         def distance(card: CardPerformance) -> float:
             arithmetic = card.flops["float32"] / (self.float32_tflops * TERA)
@@ -112,11 +112,11 @@ class OwnCard(BaseModel):
 
 @dataclass(frozen=True)
 class OwnCards:
-    """Cards of a file.
+    """The cards of a file.
 
     Attributes:
-        performance: what each can do, by its name in the file; see `performance_of`.
-        total_bytes: memory of those whose file says it.
+        performance: performance of each, by its name in the file; see `performance_of`.
+        total_bytes: memory of the cards whose file states it.
     """
 
     performance: Mapping[str, CardPerformance]
@@ -124,15 +124,15 @@ class OwnCards:
 
 
 def own_cards_file() -> Path:
-    """Where cards are looked for unless a file is named."""
+    """The file that is read for cards unless another one is named."""
     return data_folder() / "cards.toml"
 
 
 def own_cards() -> OwnCards:
-    """The cards of `own_cards_file`, none where there is no such file.
+    """The cards in `own_cards_file`; empty if the file does not exist.
 
     Raises:
-        ValueError: one sentence, when it cannot be read.
+        ValueError: one sentence, if it cannot be read.
     """
     path = own_cards_file()
     try:
@@ -144,11 +144,11 @@ def own_cards() -> OwnCards:
 
 
 def read_own_cards(path: Path) -> OwnCards:
-    """The cards of a file.
+    """The cards in a file.
 
     Raises:
-        FileNotFoundError, OSError: it cannot be read.
-        ValueError: one sentence with file, line and column, for what is no card.
+        FileNotFoundError, OSError: if it cannot be read.
+        ValueError: one sentence with file, line and column, for an invalid card.
     """
     shown = str(path)
     try:
@@ -156,7 +156,7 @@ def read_own_cards(path: Path) -> OwnCards:
         document = tomllib.loads(text)
     except RecursionError:
         raise ValueError(f"{shown} is nested too deep for cards.") from None
-    except ValueError as error:  # no TOML, no UTF-8; of TOML with line and column
+    except ValueError as error:  # not TOML, with line and column, or not UTF-8
         raise ValueError(f"{shown} cannot be read: {error}.") from None
     performance: dict[str, CardPerformance] = {}
     total_bytes: dict[str, int] = {}
@@ -194,9 +194,9 @@ def _said(name: str, error: Mapping[str, Any]) -> str:
 
 
 def _place(text: str, table: str, column: str) -> str:
-    """ ":line:column" of a key of a table, of the table where the key is not found; "" where neither is.
+    """The position, ":line:column", of a key in a table, or of the table if the key is not found; "" if neither is.
 
-    tomllib keeps no places, so that the line is looked for as people write it.
+    tomllib does not keep positions, so the line is searched as people usually write it.
     """
     inside = not table
     found = ""

@@ -1,5 +1,5 @@
-"""What the processes that gpudash starts have in common: how they end, and how the reading and predicting ones talk;
-and what the system knows of this one.
+"""What the processes started by gpudash share: how they end, and how those that read and predict communicate; and what
+the system reports about this process.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TORCH_IMPORT_S = 120.0
-"""Longest wait for a process that imports torch: a cold import of a CUDA build from a network disk has been
-seen to take over a minute."""
+"""Longest wait for a process that imports torch: a cold import of a CUDA build from a network disk can take over a
+minute."""
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _RATHER_THIS_ONE = "500"
-"""Added to what the kernel kills by when memory is full (proc(5), oom_score_adj), so that it does not kill gpudash."""
+"""Added to the score that decides which process is killed when memory is full (proc(5), oom_score_adj): this one rather
+than gpudash."""
 
 _CHUNK = 65_536
 
@@ -38,45 +39,45 @@ SCHEDSTAT = Path("/proc/thread-self/schedstat")
 
 
 def die_with(parent: int, name: bytes) -> None:
-    """End when the thread that started this process does, which lives as long as its process (prctl(2)).
+    """End when the thread that started this process ends, which lives as long as its process (prctl(2)).
 
     Args:
-        parent: the number of the process that started this one, which may have ended already.
-        name: of this process, at most 15 bytes.
+        parent: process id of the process that started this one, which may already have ended.
+        name: name for this process, at most 15 bytes.
     """
-    import ctypes  # takes a while; only processes that were started need it
+    import ctypes  # takes a while; only child processes need it
 
-    # prctl is Linux's; elsewhere a process outlives its parent, and is ended by its closed standard input.
+    # prctl exists only on Linux; elsewhere a process outlives its parent, and ends with its closed standard input.
     with suppress(OSError, AttributeError):
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         libc.prctl(_PR_SET_NAME, name, 0, 0, 0)
-    # The parent may have ended before prctl was called, and then nothing would end this process.
+    # The parent may have ended before prctl was called; then nothing would end this process.
     if os.getppid() != parent:
         os._exit(0)
-    # A higher number is killed sooner; raising it needs no right.
+    # A higher score is killed sooner; raising it needs no privilege.
     with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:  # noqa: PTH123 - no path of ours
         score.write(_RATHER_THIS_ONE)
 
 
 def end_group(process: subprocess.Popen[Any], *, patience_s: float = 0.0, dying_s: float | None = None) -> int | None:
-    """End a process that leads a group of its own, with all that it has started there.
+    """End a process that leads its own group, with everything that it has started there.
 
     Args:
         patience_s: how long it may take to end by itself.
-        dying_s: how long it is waited for once it was killed, which a driver's call may hold up; ``None`` without end.
+        dying_s: how long to wait for it after killing it, which a driver call may delay; ``None``: no limit.
 
     Returns:
-        its exit code as `subprocess` has it, or ``None`` when it was killed here.
+        Its exit code as in `subprocess`, or ``None`` if it was killed here.
     """
     from subprocess import TimeoutExpired
 
-    # Its code first: what has ended by itself must not count as killed.
+    # First its exit code: a process that has ended by itself must not count as killed.
     code = process.poll()
     if code is None and patience_s > 0:
         with suppress(TimeoutExpired):
             code = process.wait(patience_s)
-    # The group is killed in any case: what the process has started outlives it.
+    # Kill the group in any case: what the process has started may outlive it.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     if code is None:
@@ -87,7 +88,7 @@ def end_group(process: subprocess.Popen[Any], *, patience_s: float = 0.0, dying_
 
 
 def limit(memory_bytes: int, cpu_s: int) -> None:
-    """Bound what this process may take from now on, in bytes of address space above its own now, and in CPU time.
+    """Limit what this process may use from now on: bytes of address space beyond the present, and CPU time.
 
     It also leaves no core file behind.
     """
@@ -97,12 +98,12 @@ def limit(memory_bytes: int, cpu_s: int) -> None:
         (resource.RLIMIT_CORE, 0),
     ):
         _soft, hard = resource.getrlimit(kind)
-        with suppress(ValueError, OSError):  # a system that does not keep such a limit
+        with suppress(ValueError, OSError):  # a system without such a limit
             resource.setrlimit(kind, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
 
 
 def lift_cpu_limit() -> None:
-    """Take back the bound on CPU time: what comes now is no longer in the hands of a file."""
+    """Remove the limit on CPU time: what follows no longer depends on a file."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (hard, hard))
 
@@ -116,24 +117,24 @@ def _address_space() -> int:
 
 
 class Conversation:
-    """A child process's end of a conversation in lines of JSON; its other end is `gpudash.system.child_process`.
+    """The child's end of a conversation in lines of JSON; the other end is `gpudash.system.child_process`.
 
-    It is asked on its standard input and answers on its standard output. What any code prints from now on goes to the
-    standard error, and what it reads is empty. The process ends with its standard input, whatever it is doing.
+    Questions arrive on standard input, and answers leave on standard output. From now on, output of any code goes to
+    standard error, and its input is empty. The process ends when its standard input does, whatever it is doing.
     """
 
     def __init__(self) -> None:
-        # Kept under other numbers before code of anybody's can print or read on 0 and 1.
+        # Duplicated before any other code can print to 1 or read from 0.
         self._questions, self._answers = os.dup(0), os.dup(1)
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
         os.close(nothing)
-        # Whatever prints on 1, C libraries included, is on the standard error from now on.
+        # Everything printed to 1, also by C libraries, goes to standard error from now on.
         os.dup2(2, 1)
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
     def start(self) -> None:
-        """Begin to take questions, on a thread of its own."""
+        """Start to receive questions, on a separate thread."""
         threading.Thread(target=self._listen, name="gpudash-questions", daemon=True).start()
 
     @property
@@ -142,18 +143,18 @@ class Conversation:
         return not self._lines.empty()
 
     def next(self) -> Any:
-        """The next question, once it is there.
+        """The next question; waits for it.
 
         Raises:
-            ValueError: when it is no JSON.
+            ValueError: if it is not JSON.
         """
         return json.loads(self._lines.get())
 
     def newest(self) -> Any:
-        """The newest question, once one is there; those before it are left.
+        """The newest question; waits for one, and skips those before it.
 
         Raises:
-            ValueError: when it is no JSON.
+            ValueError: if it is not JSON.
         """
         question = self._lines.get()
         while not self._lines.empty():
@@ -161,18 +162,18 @@ class Conversation:
         return json.loads(question)
 
     def report(self, answer: Mapping[str, Any]) -> None:
-        """Write one answer.
+        """Write an answer.
 
         Raises:
-            OSError: when its reader is gone.
+            OSError: if its reader is gone.
         """
         line = memoryview(json.dumps(answer).encode() + b"\n")
-        # A pipe may take a part only.
+        # A pipe may accept only a part.
         while line:
             line = line[os.write(self._answers, line) :]
 
     def _listen(self) -> None:
-        # without a buffer, whose lock this thread would hold when the interpreter ends
+        # unbuffered: this thread would hold the buffer's lock when the interpreter exits
         begun = b""
         while chunk := os.read(self._questions, _CHUNK):
             *lines, begun = (begun + chunk).split(b"\n")
@@ -184,9 +185,9 @@ class Conversation:
 
 
 def resident_bytes() -> int | None:
-    """Bytes of this process that are in memory now; ``None`` where the system has no /proc.
+    """Bytes of this process that are in physical memory; ``None`` if the system has no /proc.
 
-    The second number of /proc/self/statm (proc(5)) in pages.
+    The second number in /proc/self/statm (proc(5)), in pages.
     """
     try:
         return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -195,12 +196,12 @@ def resident_bytes() -> int | None:
 
 
 def waited_seconds(pid: int | None = None) -> float:
-    """How long a thread has been ready to run while others had the cores; 0 where the system does not say.
+    """How long a thread was ready to run while others had the cores; 0 if the system does not report it.
 
-    The second number of its schedstat, in nanoseconds (Linux, Documentation/scheduler/sched-stats.rst).
+    The second number in its schedstat, in nanoseconds (Linux, Documentation/scheduler/sched-stats.rst).
 
     Args:
-        pid: of the process whose main thread it is; ``None`` for this thread.
+        pid: process whose main thread it is; ``None`` for this thread.
     """
     path = SCHEDSTAT
     if pid is not None:
@@ -212,8 +213,8 @@ def waited_seconds(pid: int | None = None) -> float:
 
 
 def give_back() -> None:
-    """Collect garbage and return the heap's free pages, where the C library can (glibc's ``malloc_trim``)."""
-    # Garbage first: the heap has free pages only once cycles are gone.
+    """Collect garbage and return free heap pages to the system, if the C library can (glibc's ``malloc_trim``)."""
+    # Garbage first: the heap only has free pages once cycles are gone.
     gc.collect()
     if not sys.platform.startswith("linux"):
         return

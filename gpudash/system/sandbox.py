@@ -1,11 +1,11 @@
-"""Runs a command so that nothing it writes stays: ``python -I -S sandbox.py SCRATCH KEPT... -- COMMAND...``.
+"""Runs a command so that nothing it writes persists: ``python -I -S sandbox.py SCRATCH KEPT... -- COMMAND...``.
 
-The command sees every file as it is. What it writes lands in SCRATCH by overlays (overlayfs in a user namespace), or is
-refused as by a read-only file system where there can be no overlay; the folders KEPT alone are written to as they are,
-and /dev/shm. It has no network but its own loopback, the lowest priority, and is the first to be killed when the
-computer's memory is full. Without SCRATCH it has only the last two. With ``--as-usual`` before SCRATCH it has the
-network, services' sockets and the priority of every program, and does not end with its parent. A process of its
-own, standard library alone.
+The command sees every file as it is. Its writes go to SCRATCH through overlays (overlayfs in a user namespace), or are
+refused as on a read-only file system if no overlay is possible; only the folders KEPT, and /dev/shm, are written
+directly. It has no network except its own loopback, the lowest priority, and is the first to be killed when the
+computer's memory is full. Without SCRATCH only the last two apply. With ``--as-usual`` before SCRATCH it has the
+network, services' sockets and normal priority, and does not end with its parent. Runs as a separate process, with only
+the standard library.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ AS_USUAL = "--as-usual"
 PROBE = "--probe"
 
 NOT_HELD_BACK = 121
-"""Exit code where writing cannot be held back, so that the command was not run."""
+"""Exit code if writes cannot be held back, so that the command did not run."""
 
 CANNOT_EXECUTE = 126
-"""Exit code where there is no such command, or it is none, as shells have it."""
+"""Exit code if the command does not exist or is not executable, as in shells."""
 
 PROBE_S = 10.0
 """Longest wait for the answer."""
 
 _NEWNS, _NEWUSER, _NEWNET = 0x0002_0000, 0x1000_0000, 0x4000_0000
-"""Of unshare(2), linux/sched.h."""
+"""For unshare(2), linux/sched.h."""
 
 _BIND, _REC, _PRIVATE = 0x1000, 0x4000, 0x4_0000
-"""Of mount(2), linux/mount.h."""
+"""For mount(2), linux/mount.h."""
 
 _MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE, _RDONLY = 442, -100, 0x8000, 1
-"""The call has one number on every architecture (asm-generic/unistd.h); flags of mount_setattr(2)."""
+"""The system call's number is the same on every architecture (asm-generic/unistd.h); flags of mount_setattr(2)."""
 
 _SET_PDEATHSIG = 1
-"""Of prctl(2): the process is killed when its parent ends."""
+"""For prctl(2): the process is killed when its parent ends."""
 
 _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 1
-"""Of a network interface, netdevice(7)."""
+"""For a network interface, netdevice(7)."""
 
 _KERNELS_OWN = frozenset(
     (
@@ -63,21 +63,21 @@ _KERNELS_OWN = frozenset(
         "tracefs",
     )
 )
-"""File systems that hold no files."""
+"""File systems without regular files."""
 
 _SHARED_MEMORY = "/dev/shm"
 
 _EVERYBODYS = ("/tmp", "/var/tmp")
-"""Where every user may make files, though the folder is another user's."""
+"""Folders of another user in which every user may create files."""
 
 _MOST_ENTRIES = 1000
-"""Files and folders that are shown of such a folder."""
+"""How many files and folders of such a folder are shown."""
 
 _SOCKETS = "/run"
-"""Where services listen, of databases and containers: they are hidden, as a socket is no matter of the network."""
+"""Where services such as databases and containers listen. Hidden: the network namespace does not cover sockets here."""
 
 _ABSOLUTE = re.compile(r"(?:^|[=:,])(/[^\n=:,]+)", re.MULTILINE)
-"""Absolute paths among the words of a command."""
+"""Absolute paths in the arguments of a command."""
 
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
@@ -94,12 +94,12 @@ class _Mount:
 
 
 def can_hold_back(scratch: str = "", folder: str | None = None) -> bool:
-    """Whether this system lets its user hold back what a command writes; asks a process of its own.
+    """Whether this system lets its user hold back what a command writes; tries it in a separate process.
 
     Args:
-        scratch: an empty folder on a disk, in which what a command writes is to land; with it a command has to be able
-            to write, too: its folder, where that is its user's, is not read-only then. "" where that need not be.
-        folder: the command's; ``None``: the present one.
+        scratch: an empty folder on a disk that should receive the command's writes; the command must then also be able
+            to write: its folder is not read-only if it belongs to the user. "" if that is not required.
+        folder: the command's folder; ``None``: the current one.
     """
     command = [sys.executable, "-I", "-S", __file__, PROBE, *filter(None, (scratch,))]
     try:
@@ -108,7 +108,7 @@ def can_hold_back(scratch: str = "", folder: str | None = None) -> bool:
         return False
     finally:
         if scratch:
-            # Whatever came of the probe, the caller finds the folder empty.
+            # Whatever the probe found, the caller gets the folder back empty.
             empty(scratch)
     return done.returncode == 0
 
@@ -116,19 +116,19 @@ def can_hold_back(scratch: str = "", folder: str | None = None) -> bool:
 def command_in_sandbox(
     command: Sequence[str], scratch: str = "", kept: Sequence[str] = (), *, as_usual: bool = False
 ) -> list[str]:
-    """The command that runs ``command`` as this module says.
+    """The command that runs ``command`` as this module describes.
 
     Args:
         scratch: an empty folder on a disk; "" to hold back nothing.
-        kept: folders that are written to as they are.
-        as_usual: whether it has the network, and the priority of every program.
+        kept: folders that are written directly.
+        as_usual: whether it has the network, and normal priority.
     """
     arguments = [*([AS_USUAL] if as_usual else ()), *([scratch, *kept] if scratch else ())]
     return [sys.executable, "-I", "-S", __file__, *arguments, "--", *command]
 
 
 def empty(scratch: str) -> None:
-    """Remove what a command has left in its scratch folder."""
+    """Delete what a command has left in its scratch folder."""
     clear(scratch)
     with os.scandir(scratch) as entries:
         for entry in entries:
@@ -136,7 +136,7 @@ def empty(scratch: str) -> None:
 
 
 def clear(scratch: str) -> None:
-    """Let what a command has left in its scratch folder be removed: overlayfs, and the command, shut folders."""
+    """Make the content of a scratch folder deletable: overlayfs and the command may deny access to folders."""
     for folder, inner, _ in os.walk(scratch):
         for name in inner:
             path = Path(folder, name)
@@ -146,10 +146,10 @@ def clear(scratch: str) -> None:
 
 
 def _yield_to_others() -> None:
-    """Give this process the lowest priority, and let it be the first to be killed where memory is full."""
+    """Give this process the lowest priority, and make it the first to be killed when memory is full."""
     with suppress(OSError):
         os.nice(19)
-    # where every session has its own share of the processors, whatever the priority in it (sched(7), autogroup), a
+    # if every session has its own share of the processors, whatever the priorities in it (sched(7), autogroup), a
     # tenth of another's: the last steps of the scale would leave next to nothing
     for name, text in (("autogroup", "10"), ("oom_score_adj", "1000")):
         with suppress(OSError):
@@ -161,23 +161,23 @@ def _main(arguments: Sequence[str]) -> None:
         _probe(*arguments[1:])
         return
     as_usual = arguments[0] == AS_USUAL
-    # Before anything else, so that setting up the overlays is yielded too.
+    # Before anything else, so that setting up the overlays yields too.
     if not as_usual:
         _yield_to_others()
     at = arguments.index("--")
     folders, command = arguments[as_usual:at], arguments[at + 1 :]
-    # Read before the namespaces are set up: the check below compares with who started this process.
+    # Read before the namespaces are set up: the check below compares it with the parent then.
     parent = os.getppid()
     if folders:
         _hold_back_of(command, folders, online=as_usual)
-    # After the namespaces, for a change of credentials clears the signal (prctl(2)).
+    # After the namespaces, because a change of credentials clears the signal (prctl(2)).
     if not as_usual:
         _libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    # The parent has gone meanwhile, and the signal is sent only from now on.
+    # The parent has ended meanwhile, and the signal is only sent from now on.
     if os.getppid() != parent:
         os._exit(NOT_HELD_BACK)
     try:
-        # It becomes the command: no process of ours stands between it and its signals.
+        # It becomes the command: no process of ours is between it and its signals.
         os.execvp(command[0], list(command))
     except OSError as error:
         sys.stderr.write(f"{command[0]} could not be started ({error.strerror or error}).\n")
@@ -185,10 +185,10 @@ def _main(arguments: Sequence[str]) -> None:
 
 
 def _probe(scratch: str = "") -> None:
-    """Try what holding back takes.
+    """Try everything that holding back needs.
 
     Raises:
-        OSError: where it cannot be done.
+        OSError: if it fails.
     """
     if not scratch:
         _enter_namespaces(online=False)
@@ -197,20 +197,20 @@ def _probe(scratch: str = "") -> None:
     folder = Path.cwd()
     writes = os.access(folder, os.W_OK)
     _hold_back_of([], [scratch], online=True)
-    # An overlay may be set up and yet take no file; only trying tells.
+    # An overlay may be set up and still accept no file; only trying shows it.
     if writes:
         with tempfile.TemporaryFile(dir=folder):
             pass
 
 
 def _hold_back_of(command: Sequence[str], folders: Sequence[str], *, online: bool) -> None:
-    """Hold back what a command will write that this process becomes; where that cannot be done, end.
+    """Hold back the writes of the command that this process becomes; end if that is not possible.
 
     Args:
-        folders: that are written to as they are; the first is the scratch folder.
+        folders: folders that are written directly; the first is the scratch folder.
     """
     folder = str(Path.cwd())
-    # Files that a command writes are mostly in its folder, its home, or named in its words.
+    # A command mostly writes into its folder, its home, or paths in its arguments.
     named = [os.environ.get(name, "") for name in ("HOME", "TMPDIR")]
     wanted = [folder, *named, *_ABSOLUTE.findall("\n".join(command))]
     try:
@@ -218,30 +218,30 @@ def _hold_back_of(command: Sequence[str], folders: Sequence[str], *, online: boo
     except OSError as error:
         sys.stderr.write(f"{error}\n")
         os._exit(NOT_HELD_BACK)
-    # By its path once more: the working directory is still that of before, beneath the overlay.
-    os.chdir(folder)  # the same path, and what lies there now
+    # By its path once more: the working directory is still the one beneath the overlay.
+    os.chdir(folder)  # the same path, with its present content
 
 
 def _enter_namespaces(*, online: bool) -> None:
-    """Raises: OSError: where the system does not let its users do so."""
+    """Raises: OSError: if the system does not allow it to its users."""
     user, group = os.getuid(), os.getgid()
     _checked(_libc.unshare(_NEWUSER | _NEWNS | (0 if online else _NEWNET)), "unshare")
-    # setgroups must be denied before a user's own gid map is taken (user_namespaces(7)).
+    # setgroups must be denied before a user's gid map is accepted (user_namespaces(7)).
     for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
         Path("/proc/self", name).write_text(text, encoding="ascii")
-    # Private first: no mount of this namespace may reach the one outside.
+    # Private first: no mount of this namespace may propagate to the outer one.
     _mount("none", "/", None, _REC | _PRIVATE)
-    # A new network namespace has a loopback that is down.
+    # The loopback of a new network namespace is down.
     if not online:
         _start_loopback()
 
 
 def _hold_back(scratch: str, kept: Sequence[str], wanted: Sequence[str], *, online: bool) -> None:
-    """Let nothing that is written from now on stay, but in the folders ``kept``.
+    """Let no further writes persist, except in the folders ``kept``.
 
     Args:
-        wanted: files and folders that the command may want to write to.
-        online: whether there is a network, and services are there.
+        wanted: files and folders to which the command may write.
+        online: whether the network and services are available.
     """
     mounts, hidden = _mounts(), "" if online else _hidden(wanted)
     layered = [path for path in _layered(mounts, wanted) if path != hidden and not _is_beneath(path, [hidden])]
@@ -249,24 +249,24 @@ def _hold_back(scratch: str, kept: Sequence[str], wanted: Sequence[str], *, onli
     everybodys = [path for path in _EVERYBODYS if path not in layered and os.access(path, os.W_OK)]
     _enter_namespaces(online=online)
     beneath = [mount.path for mount in mounts if mount.path not in layered and _is_beneath(mount.path, layered)]
-    # what lies there now, whatever is laid over the path later
+    # the present content, whatever is mounted over the path later
     descriptors = {path: _located(path) for path in dict.fromkeys((*layered, *kept, *beneath, *everybodys))}
-    # Everything is read-only first; what may be written is opened one by one.
+    # First everything is read-only; then writable places are opened one by one.
     _set_read_only("/", read_only=True)
-    with suppress(OSError):  # a system may have none
+    with suppress(OSError):  # a system may lack it
         _set_read_only(_SHARED_MEMORY, read_only=False)
     if hidden:
         _mount("tmpfs", hidden, "tmpfs", 0)
     Path(scratch).mkdir(parents=True, exist_ok=True)
-    # The scratch folder is laid over itself, as a mount that can be made writable by itself.
+    # The scratch folder is mounted over itself, so that it can be made writable separately.
     _mount(f"/proc/self/fd/{descriptors[scratch]}", scratch, None, _BIND)
     _set_read_only(scratch, read_only=False)
     layers = _located(scratch)
     for number, path in enumerate(everybodys):
         _recreate(path, descriptors[path], layers, number)
-    # The outermost first: a layer laid over a folder hides what lay beneath it, which then is laid on again.
+    # The outermost first: an overlay on a folder hides what was mounted inside, which is then mounted again.
     for number, path in enumerate(sorted({*layered, *beneath}, key=lambda path: path.count("/"))):
-        with suppress(OSError):  # then it is read-only, or was hidden by the layer above it
+        with suppress(OSError):  # then it is read-only, or hidden by the layer above it
             if path in layered:
                 _lay_over(path, descriptors[path], layers, number)
             else:
@@ -286,14 +286,14 @@ def _mounts() -> list[_Mount]:
     for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
         own, _, system = line.partition(" - ")
         fields = own.split()
-        # The kernel writes blanks and such in a path as octal numbers (proc(5)).
+        # The kernel writes blanks and similar characters in a path as octal numbers (proc(5)).
         path = _OCTAL.sub(lambda match: chr(int(match[1], 8)), fields[4])
         found.append(_Mount(path, system.split()[0], "ro" in fields[5].split(",")))
     return found
 
 
 def _hidden(wanted: Sequence[str]) -> str:
-    """The folder of services' sockets; "" where there is none, or files of the command lie in it."""
+    """The folder of services' sockets; "" if it does not exist, or files of the command are in it."""
     needed = any(_is_beneath(path, [_SOCKETS]) for path in wanted)
     if Path(_SOCKETS).is_dir() and not needed:
         return _SOCKETS
@@ -301,9 +301,9 @@ def _hidden(wanted: Sequence[str]) -> str:
 
 
 def _layered(mounts: Sequence[_Mount], wanted: Sequence[str]) -> list[str]:
-    """Where overlays are laid: at every folder of the root and every file system of the user's own, and at the topmost
-    of the user's own folders above what is ``wanted``. In another user's folder an overlay takes no new file: its
-    owner has no number in the namespace.
+    """Where to mount overlays: on every folder of the root and every file system of the user, and on the topmost of
+    the user's own folders above what is ``wanted``. In another user's folder an overlay accepts no new file, because
+    its owner has no id in the namespace.
     """
     mounted = {mount.path for mount in mounts}
     files = [mount.path for mount in mounts if mount.kind not in _KERNELS_OWN and not mount.read_only]
@@ -312,14 +312,13 @@ def _layered(mounts: Sequence[_Mount], wanted: Sequence[str]) -> list[str]:
     for path in wanted:
         found += _ancestors(path)
     own = [path for path in dict.fromkeys(found) if _is_own_folder(path)]
-    # Of the folders above what is wanted the topmost that is the user's own: an overlay needs to own its lower
-    # folder.
+    # Of the folders above a wanted path, the topmost one of the user: an overlay must own its lower folder.
     by_hand = {next((above for above in _ancestors(path) if above in own), "") for path in wanted}
     return [path for path in own if path in by_hand or path in files or path.count("/") == 1]
 
 
 def _ancestors(path: str) -> list[str]:
-    """The folders above an absolute path, and itself, the outermost first."""
+    """An absolute path and the folders above it, the outermost first."""
     parts = [part for part in path.split("/") if part]
     if path.startswith("/"):
         return [f"/{'/'.join(parts[:count])}" for count in range(1, len(parts) + 1)]
@@ -334,34 +333,34 @@ def _is_own_folder(path: str) -> bool:
 
 
 def _lay_over(path: str, lower: int, layers: int, number: int) -> None:
-    """Raises: OSError: where the file system cannot be the lower one of an overlay."""
+    """Raises: OSError: if the file system cannot be the lower one of an overlay."""
     upper, work = (f"/proc/self/fd/{layers}/{kind}-{number}" for kind in ("upper", "work"))
     Path(upper).mkdir()
     Path(work).mkdir()
-    # userxattr: without it an overlay wants trusted.* attributes, which a user may not set (kernel, overlayfs.rst).
+    # userxattr: otherwise an overlay needs trusted.* attributes, which a user may not set (kernel, overlayfs.rst).
     _mount("overlay", path, "overlay", 0, f"lowerdir=/proc/self/fd/{lower},upperdir={upper},workdir={work},userxattr")
 
 
 def _recreate(path: str, lower: int, layers: int, number: int) -> None:
-    """Put a folder in place of another user's in which everybody may make files, with what lies in that.
+    """Replace another user's folder in which everybody may create files by a new one with the same content.
 
     Raises:
-        OSError: where that cannot be done.
+        OSError: if that fails.
     """
     made = f"/proc/self/fd/{layers}/anew-{number}"
     Path(made).mkdir()
-    # As /tmp has it: everybody may make files, and remove one's own.
+    # Like /tmp: everybody may create files, and delete their own.
     Path(made).chmod(0o1777)
     with os.scandir(f"/proc/self/fd/{lower}") as entries:
-        # A folder of everybody's may hold very many; each shown one is a mount.
+        # Such a folder may have very many entries; each shown one is a mount.
         for entry in itertools.islice(entries, _MOST_ENTRIES):
-            with suppress(OSError):  # it may be gone by now
+            with suppress(OSError):  # it may have been deleted
                 _show(entry, f"{made}/{entry.name}")
     _mount(made, path, None, _BIND | _REC)
 
 
 def _show(entry: os.DirEntry[str], path: str) -> None:
-    """Raises: OSError: where that cannot be done."""
+    """Raises: OSError: if that fails."""
     if entry.is_symlink():
         Path(path).symlink_to(Path(entry.path).readlink())
         return
@@ -377,9 +376,9 @@ def _is_beneath(path: str, folders: Sequence[str]) -> bool:
 
 
 def _located(path: str) -> int:
-    """A descriptor that stands for a file and opens nothing; -1 where there is no way to it."""
+    """A descriptor that refers to a file without opening it; -1 if the file cannot be reached."""
     with suppress(OSError):
-        # O_PATH: a device or FIFO is not opened by it.
+        # O_PATH does not open a device or FIFO.
         return os.open(path, os.O_PATH)
     return -1
 
@@ -392,7 +391,7 @@ def _start_loopback() -> None:
 
 
 def _set_read_only(path: str, *, read_only: bool) -> None:
-    """Of everything that is mounted at a path and beneath it."""
+    """Set or clear the flag for everything mounted at a path and beneath it."""
     # struct mount_attr: attr_set, attr_clr, propagation, userns_fd (mount_setattr(2)).
     attributes = struct.pack("4Q", _RDONLY if read_only else 0, 0 if read_only else _RDONLY, 0, 0)
     target = path.encode(errors="surrogateescape")

@@ -1,4 +1,4 @@
-"""What the user may set, and where gpudash keeps its files."""
+"""The user's settings, and the locations of recordings and reports."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from gpudash.system.foreign_files import TooLargeError, read_regular_text
 from gpudash.units import GIB, read_size
 
 PERCENT = "%"
-"""Unit of a share from 0 to 1 that people read and write in per cent."""
+"""Unit of a share from 0 to 1 that people read and write in percent."""
 
 LARGEST_BYTES = 16 * 2**10
-"""Bytes of a settings file: one that sets everything takes two thousand, and reading a key of ten thousand parts takes
-seconds."""
+"""Largest settings file, in bytes: one that sets everything takes two thousand, and parsing a key of ten thousand
+parts takes seconds."""
 
 _MOST_CHARACTERS = 60
-"""Characters of a wrong value that a sentence repeats."""
+"""Characters of a wrong value that a sentence quotes."""
 
 
 def recordings_folder() -> Path:
@@ -31,7 +31,7 @@ def recordings_folder() -> Path:
 
 
 def reports_folder() -> Path:
-    """Where an out-of-memory of a watched program leaves its report."""
+    """Where the out-of-memory reports of watched programs are written."""
     return data_folder() / "reports"
 
 
@@ -123,9 +123,9 @@ def settings_file() -> Path:
 
 
 def load_settings(path: Path | None = None) -> tuple[Settings, list[str]]:
-    """The settings, and one sentence for each thing in the file that could not be used.
+    """The settings, and one sentence for each part of the file that could not be used.
 
-    A wrong value costs only itself: its default takes its place and the file is left as it is.
+    A wrong value only affects itself: its default replaces it, and the file is left as it is.
     """
     path = path or settings_file()
     try:
@@ -138,17 +138,16 @@ def load_settings(path: Path | None = None) -> tuple[Settings, list[str]]:
         return Settings(), [f"{path} cannot be read ({error.strerror}); the defaults are used until it is fixed"]
     except RecursionError:
         return Settings(), [f"{path} is nested too deep; the defaults are used until it is fixed"]
-    except ValueError as error:  # no TOML, no UTF-8, a number of thousands of digits
+    except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
         return Settings(), [f"{path} cannot be read ({error}); the defaults are used until it is fixed"]
     problems: list[str] = []
-    # One wrong value is taken out at a time: pydantic checks the rest anew, and what depends on two values comes
-    # last.
+    # Remove one wrong value at a time: pydantic checks the rest again, and what depends on two values comes last.
     while True:
         try:
             return Settings.model_validate(data), problems
         except ValidationError as error:
             first = error.errors()[0]
-            # An error without a place is the validator of the two levels.
+            # An error without a location comes from the validator of the two levels.
             if not first["loc"]:
                 names = sorted({"warn_ratio", "critical_ratio"} & data.keys())
                 message = first["msg"].removeprefix("Value error, ")
@@ -167,13 +166,13 @@ def _shortened(text: str) -> str:
 
 
 def save_settings(values: Mapping[str, Any], path: Path | None = None) -> None:
-    """Write some settings, keeping everything else in the file, comments included.
+    """Write some settings, and keep everything else in the file, including comments.
 
     Raises:
-        OSError: when the file cannot be written.
-        ValueError: when the file that is there is no TOML; it is left as it is.
+        OSError: if the file cannot be written.
+        ValueError: if the existing file is not TOML; it is left as it is.
     """
-    # Only where something is written: reading takes the standard library's.
+    # Imported only for writing: reading uses the standard library.
     import tomlkit
     import tomlkit.exceptions
 
@@ -187,7 +186,7 @@ def save_settings(values: Mapping[str, Any], path: Path | None = None) -> None:
         raise ValueError(f"{path} is nested too deep; fix or remove it") from None
     except (tomlkit.exceptions.ParseError, ValueError) as error:
         raise ValueError(f"{path} is not valid TOML ({error}); fix or remove it") from None
-    # Into the document as it is, which keeps comments and keys of another version.
+    # Update the existing document, which keeps comments and the keys of other versions.
     document.update(values)
     make_private_folder(path.parent)
     with written_whole(path, private=True) as part:

@@ -1,4 +1,4 @@
-"""Waiting for a thread of ours to end."""
+"""Waiting for a thread to end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 
 
 def joined(thread: threading.Thread | None, timeout_s: float) -> bool:
-    """Wait for ``thread`` to end; false when it did not in time. ``None``, one that never began, has ended."""
+    """Wait for ``thread`` to end; false if it did not in time. ``None``, for one that never began, counts as ended."""
     if thread is None:
         return True
     thread.join(timeout_s)

@@ -174,7 +174,7 @@ def test_a_file_whose_name_was_completed_here_is_asked_for(
         window.menus.actions["file.export.csv"].trigger()
         wait(window, qtbot)
         assert ((tmp_path / "out.csv").read_text() == "mine") is not replaced
-    assert asked == [f"{tmp_path / 'out.csv'} exists already. Replace it?"] * 2
+    assert asked == [f"{tmp_path / 'out.csv'} already exists. Replace it?"] * 2
 
 
 def test_a_session_that_is_not_recorded_has_nothing_to_export(open_window: OpenWindow, choose: Choose) -> None:
@@ -246,7 +246,7 @@ def test_a_long_export_shows_its_rows_and_can_be_cancelled(
     assert dialog.labelText().startswith("Writing out.csv: ")
     assert dialog.labelText().endswith(" rows")
     window.menus.actions["file.export.json"].trigger()  # to the same file
-    assert window.workspace.notice.text == f"{tmp_path / 'out.csv'} is being written already."
+    assert window.workspace.notice.text == f"{tmp_path / 'out.csv'} is already being written."
     dialog.findChild(QPushButton).click()  # type: ignore[union-attr]  # its only button is Cancel
     wait(window, qtbot)
     assert not [shown for shown in window.findChildren(QProgressDialog) if shown.isVisible()]

@@ -138,7 +138,7 @@ def test_where_its_time_is_predicted_a_step_is_drawn_in_that_and_says_so(
     session.estimates.report(FITTING, ghost=timed, times={"cuda:0": made_up_time()})
     settle(window)
     said = words(memory(window))
-    assert "one step, as from step 2 on, in predicted time: 0.31 s (0.26 to 0.38)" in said
+    assert "one step, the same from step 2 on, in predicted time: 0.31 s (0.26 to 0.38)" in said
     assert {"forward, 100 ms", "backward, 190 ms"} <= set(said)
     step, place, _ = memory(window).canvas.ghost.drawn[0]
     assert [stage.end for stage in step.stages] == pytest.approx([10 / 31, 29 / 31, 1.0])

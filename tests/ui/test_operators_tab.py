@@ -306,4 +306,4 @@ def test_your_own_program_is_no_workload_to_copy(open_window: OpenWindow, monkey
     )
     window.menus.actions["edit.copy_python"].trigger()
 
-    assert said == ["What the panel holds is no workload that could be shown as a program."]
+    assert said == ["The panel does not contain a workload that can be shown as a program."]

@@ -124,8 +124,8 @@ def test_every_key_is_on_the_sheet(window: MainWindow) -> None:
 
 def test_the_sheet_tells_what_each_key_does_and_not_why_it_does_nothing_now(window: MainWindow) -> None:
     page = keys_page(window.workspace.commands)
-    assert "Take the last change back" in page
-    assert "nothing to take back" not in page
+    assert "Undo the last change" in page
+    assert "nothing to undo" not in page
     for title in ("File", "Edit", "Run", "View", "Help", "Mouse, in a plot", "In the session library"):
         assert f"<h3>{title}</h3>" in page
     assert "drop a file on the window" in page
@@ -296,7 +296,7 @@ def test_files_opened_last_are_found_too(window: MainWindow, tmp_path: Path) -> 
     add_recent(there)
     palette = palette_over(window)
     assert entry(palette, "there.gpudash").why_not == ""
-    assert entry(palette, "gone.gpudash").why_not == "The file is not there any more."
+    assert entry(palette, "gone.gpudash").why_not == "The file no longer exists."
     palette.reject()
 
 

@@ -70,7 +70,7 @@ def test_before_its_run_a_recording_says_so_and_offers_to_run_it_all_the_same(
     document.bar.slider.setValue(0)
     settle(window)
     assert document.replay is not None and document.replay.store.run is None
-    assert document.head.what.text() == "Training · cpu" and "not begun yet" in document.head.label.text()
+    assert document.head.what.text() == "Training · cpu" and "not started yet" in document.head.label.text()
     asked: list[object] = []
     document.again.connect(asked.append)
     document.run_again.click()
@@ -137,7 +137,7 @@ def test_what_cannot_be_done_to_a_recording_is_not_offered_while_it_is_in_front(
 ) -> None:
     open_recording(window, path, qtbot)
     mark = window.menus.actions["edit.add_mark"]
-    assert not mark.isEnabled() and "while a session is recorded" in mark.toolTip()
+    assert not mark.isEnabled() and "on the live dashboard" in mark.toolTip()
     assert window.menus.actions["view.pause"].text() == "Play or Pause the Recording"
     window.workspace.show_dashboard()
     settle(window)

@@ -236,7 +236,8 @@ def test_space_plays_the_recording_in_front_and_tables_cards_and_curves_are_of_i
     with replay.store.lock:
         run = replay.store.run
     assert run is not None and run.running and 0 < run.step < 120
-    assert "under way" in document.head.label.text() and dashboard.panel.progress.label.text().startswith("Under way")
+    assert "in progress" in document.head.label.text()
+    assert dashboard.panel.progress.label.text().startswith("In progress")
     assert 0 < len(dashboard.tabs._events) < events
     data = [plot.data for plot in dashboard.plots.plots]
     assert any(drawn.smoothed for drawn in data)

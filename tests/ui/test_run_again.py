@@ -105,7 +105,7 @@ def test_a_field_of_a_newer_version_is_left_out_and_said(window: MainWindow) -> 
 
 def test_a_run_with_a_change_of_the_program_is_run_again_without_it_and_that_is_said(window: MainWindow) -> None:
     window.workspace.run_again(run("cpu", "watch", {"command": ["python", "train.py"], "edit": "--- train.py\n"}))
-    assert window.workspace.notice.text.startswith("That run had a change of the program")
+    assert window.workspace.notice.text.startswith("That run used a changed copy of the program")
 
 
 def test_while_a_run_is_on_nothing_is_touched(window: MainWindow) -> None:

@@ -68,7 +68,7 @@ def test_movements_of_one_drag_are_one_step(stack: Stack) -> None:
     for place in (1, 2, 3):
         before = place - 1
         stack.undoing.push(
-            "Change of Layout", lambda before=before: places.append(before), lambda p=place: places.append(p), kind="x"
+            "Change Layout", lambda before=before: places.append(before), lambda p=place: places.append(p), kind="x"
         )
         stack.now_s += 0.5
     stack.undoing.undo()
@@ -106,11 +106,11 @@ def test_what_an_undo_changes_is_no_new_step(stack: Stack) -> None:
 def test_the_menu_names_what_would_be_undone(window: MainWindow) -> None:
     undo, redo = window.menus.actions["edit.undo"], window.menus.actions["edit.redo"]
     assert (undo.text(), undo.isEnabled(), redo.isEnabled()) == ("Undo", False, False)
-    assert undo.toolTip().endswith("There is nothing to take back.")
+    assert undo.toolTip().endswith("There is nothing to undo.")
     window.workspace.dashboard.plots.plot("memory").legend.toggle("this process")
-    assert (undo.text(), undo.isEnabled()) == ("Undo Hide of this process", True)
+    assert (undo.text(), undo.isEnabled()) == ("Undo Hide this process", True)
     undo.trigger()
-    assert (redo.text(), redo.isEnabled()) == ("Redo Hide of this process", True)
+    assert (redo.text(), redo.isEnabled()) == ("Redo Hide this process", True)
 
 
 def test_hidden_curves_come_back_and_go_again(window: MainWindow) -> None:
@@ -132,7 +132,7 @@ def test_showing_a_curve_alone_is_one_step(window: MainWindow) -> None:
     legend = window.workspace.dashboard.plots.plot("memory").legend
     legend.isolate("allocated")
     assert len(legend.hidden) > 1
-    assert window.workspace.undo.undo_text == f"Hide of {len(legend.hidden)} Curves"
+    assert window.workspace.undo.undo_text == f"Hide {len(legend.hidden)} Curves"
     window.workspace.undo.undo()
     assert legend.hidden == set()
 
@@ -173,7 +173,7 @@ def test_a_view_of_a_recording_is_undone_as_the_live_one_is(window: MainWindow, 
     assert dashboard is not None
     plot = dashboard.plots.plot("memory")
     plot.legend.toggle("this process")
-    assert window.workspace.undo.undo_text == "Hide of this process"
+    assert window.workspace.undo.undo_text == "Hide this process"
     window.workspace.undo.undo()
     assert plot.hidden == set()
 

@@ -298,11 +298,11 @@ def test_no_menu_entry_is_a_greyed_promise(window: MainWindow) -> None:
         "Zoom to Selection": "No range is selected.",
         "Close Document": "No document is open.",
         "Next Tab": "No document is open.",
-        "Reconnect": "No machine over ssh is in front.",
+        "Reconnect": "The current tab has no machine over ssh.",
         "Save Snapshot Now": "No program of yours is running here.",
         "Profile Next Steps…": "No run is in progress.",
-        "Undo": "There is nothing to take back.",
-        "Redo": "There is nothing to make again.",
+        "Undo": "There is nothing to undo.",
+        "Redo": "There is nothing to redo.",
     }
     grey = [action for menu in menus(window) for action in menu.actions() if not action.isEnabled()]
     assert {action.text(): action.toolTip().split("\n")[-1] for action in grey} == idle

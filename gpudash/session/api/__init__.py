@@ -1,1 +1,1 @@
-"""What ``import gpudash`` gives: thin functions over what the commands and the window use."""
+"""The functions of ``import gpudash``: a thin layer over what the commands and the window use."""

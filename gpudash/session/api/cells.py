@@ -1,7 +1,7 @@
-"""What a cell of a notebook, or a function of one, needs of the cells before it.
+"""What a notebook cell, or a function defined in one, needs from earlier cells.
 
-A cell goes on where others ended. They are not run again as a whole, since one of them may be a training: what is run
-before the cell are those of their statements that make what it uses. Belongs to the notebook's thread.
+A cell continues the ones before it. They are not run again as a whole, since one of them may be a training: only the
+statements that create what the cell uses run before it. Use from the notebook's thread.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _CONDITIONAL = (ast.If, ast.For, ast.While, ast.Try, ast.With)
 
 
 def with_cell_names(text: str) -> str:
-    """``text`` in which lines of cells are counted as the notebook counts them: "In[3], line 5"."""
+    """``text`` with lines of cells numbered as in the notebook: "In[3], line 5"."""
     ipython = sys.modules.get("IPython")
     shell = None
     if ipython is not None:
         shell = ipython.get_ipython()
-    # ipykernel compiles a cell under the name of a file that is not there, of which reports keep the last part
+    # ipykernel compiles a cell under the name of a file that does not exist; reports keep its last part
     numbers = getattr(getattr(shell, "compile", None), "_filename_map", {})
     for file, number in numbers.items():
         name = re.escape(file.rpartition("/")[2])
@@ -30,13 +30,13 @@ def with_cell_names(text: str) -> str:
 
 
 def needed_of(cell: str, earlier: Sequence[str]) -> str:
-    """The statements of earlier cells that make what a cell uses, as a module that gives all of it.
+    """The statements of earlier cells that create what a cell uses, as the source of one module.
 
-    A loop, or a call whose value is not kept, is none of them, unless it binds a name that is needed or is a method of
-    one ("model.cuda()").
+    Loops, and calls whose value is discarded, are left out, unless they bind a name that is needed or call one of its
+    methods ("model.cuda()").
 
     Raises:
-        ValueError: one sentence, when the cell is no Python.
+        ValueError: one sentence, when the cell is not valid Python.
     """
     try:
         wanted = _used(ast.parse(cell).body)
@@ -56,7 +56,7 @@ def needed_of(cell: str, earlier: Sequence[str]) -> str:
 
 
 def _statements(source: str) -> Iterable[ast.stmt]:
-    """Those of a cell that was run; none of one that is no Python."""
+    """The statements of a cell that has run; none if it is not valid Python."""
     try:
         return ast.parse(source).body
     except SyntaxError:
@@ -64,7 +64,7 @@ def _statements(source: str) -> Iterable[ast.stmt]:
 
 
 def _bound(statement: ast.stmt) -> set[str]:
-    """Names of the notebook that a statement binds."""
+    """The names that a statement binds in the notebook."""
     if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return {statement.name}
     if isinstance(statement, (ast.Import, ast.ImportFrom)):
@@ -75,7 +75,7 @@ def _bound(statement: ast.stmt) -> set[str]:
 
 
 def _changes(statement: ast.stmt) -> str | None:
-    """The name whose object a statement changes by a method or through an attribute or item; ``None`` for none."""
+    """The name of the object that a statement modifies by a method, attribute or item; ``None`` if there is none."""
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         target: ast.expr = statement.value.func
     elif isinstance(statement, (ast.Assign, ast.AugAssign)):
@@ -99,7 +99,7 @@ def _takes_all(statement: ast.stmt) -> bool:
 
 
 def _used(statements: Iterable[ast.stmt]) -> set[str]:
-    """Names that these read and have not bound themselves before."""
+    """The names that these statements read without having bound them before."""
     used: set[str] = set()
     bound = set(dir(builtins))
     for statement in statements:
@@ -115,7 +115,7 @@ def _used(statements: Iterable[ast.stmt]) -> set[str]:
 
 
 def _bound_inside(statement: ast.stmt) -> set[str]:
-    """What only the comprehensions and lambdas of an expression bind."""
+    """The names that only the comprehensions and lambdas of an expression bind."""
     nodes = list(ast.walk(statement))
     targets = (ast.walk(node.target) for node in nodes if isinstance(node, ast.comprehension))
     names = {node.id for found in targets for node in found if isinstance(node, ast.Name)}
@@ -123,7 +123,7 @@ def _bound_inside(statement: ast.stmt) -> set[str]:
 
 
 def _bound_within(statement: ast.stmt) -> set[str]:
-    """What is bound anywhere in a statement, as the variable of a loop or an argument."""
+    """Every name that a statement binds, such as the variable of a loop or an argument."""
     names = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and _stores(node)}
     names |= {node.arg for node in ast.walk(statement) if isinstance(node, ast.arg)}
     return names.union(*(_bound(node) for node in ast.walk(statement) if isinstance(node, ast.stmt)))

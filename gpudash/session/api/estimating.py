@@ -1,4 +1,4 @@
-"""Predictions as functions: ``gpudash estimate`` in a process of its own, answered as objects."""
+"""Predictions as functions: ``gpudash estimate`` in a separate process, with its answers as objects."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from gpudash.simulator.predict import PredictedProgram, PredictionError, ask, si
 from gpudash.units import format_bytes, format_duration
 
 MOST_LINES = 5
-"""Lines of code that are named, those that hold most."""
+"""How many lines of code are listed: those that hold the most."""
 
 FITS = {True: "fits", False: "does not fit", None: "may not fit"}
 
 CELL, EARLIER = "cell.py", "earlier_cells.py"
 
 Target = Callable[..., Any] | str | Sequence[str]
-"""A function that is given a device, builds everything there and returns its step; its name, as
-"package.module:function" or "file.py:function"; or the arguments of a command, as ["python", "train.py"]."""
+"""A function that takes a device, builds everything there and returns its step; its name, as "package.module:function"
+or "file.py:function"; or the arguments of a command, as ["python", "train.py"]."""
 
 
 class PredictedRun(PredictedProgram):
-    """What a run would take of a GPU, predicted. Sizes in bytes; ``str`` and a notebook show it in a few lines."""
+    """The predicted memory of a run on a GPU. Sizes in bytes; ``str`` and a notebook show a short summary."""
 
     subject = "This run"
 
@@ -41,26 +41,26 @@ class PredictedRun(PredictedProgram):
 
     @property
     def headline(self) -> str:
-        """Whether it fits, and what it needs, in a sentence."""
+        """A sentence saying whether it fits and what it needs."""
         needed = f"it needs {format_bytes(self.needed_bytes)}"
         held = format_bytes(self.peak_allocated_bytes)
         return f"{self.subject} {FITS[self.fits]}: {needed}, of which tensors hold {held}."
 
     def line_rows(self) -> list[str]:
-        """The lines of code that hold most at the peak."""
+        """The lines of code that hold the most at the peak."""
         largest = sorted(self.by_line.items(), key=lambda item: -item[1])[:MOST_LINES]
         return [f"  {format_bytes(size):>10}  {self.place(where)}" for where, size in largest]
 
     def place(self, where: str) -> str:
-        """Where a line stands, for a person."""
+        """The position of a line, as shown to the user."""
         return where
 
     def to_dict(self) -> dict[str, Any]:
-        """All that ``gpudash estimate --json`` prints."""
+        """Everything that ``gpudash estimate --json`` prints."""
         return dict(self.document)
 
     def to_html(self) -> str:
-        """The same as a part of a page of HTML, which a notebook shows."""
+        """The summary as an HTML fragment, which a notebook displays."""
         from gpudash.drawing.page import BarsBlock, Block, BulletsBlock, ParagraphBlock, fragment
 
         body: list[Block] = [ParagraphBlock(self.headline, "cause")]
@@ -78,7 +78,7 @@ class PredictedRun(PredictedProgram):
 
 
 class PredictedCell(PredictedRun):
-    """What a cell would take; its lines are counted as the notebook counts them."""
+    """What a cell would take; its lines are numbered as in the notebook."""
 
     subject = "This cell"
 
@@ -88,15 +88,15 @@ class PredictedCell(PredictedRun):
 
 @dataclass(frozen=True)
 class CardAnswer:
-    """What a run comes to on one card. Sizes in bytes.
+    """The answer for one card. Sizes in bytes.
 
     Attributes:
-        card: as it was asked for.
-        name: of the card.
-        fits: ``None`` within the margin, or where that is not known.
-        spare_bytes: what is left, negative where it is short; ``None`` where that is not known.
-        step_s: seconds of a step, predicted; ``None`` where that is not known.
-        reason: why there is no answer; "" where there is one.
+        card: as requested.
+        name: the card's name.
+        fits: ``None`` within the margin, or if not known.
+        spare_bytes: memory left over, negative if it is short; ``None`` if not known.
+        step_s: predicted seconds per step; ``None`` if not known.
+        reason: why there is no answer; "" if there is one.
     """
 
     card: str
@@ -108,14 +108,14 @@ class CardAnswer:
 
 
 class CardAnswers(list[CardAnswer]):
-    """The answers of several cards, in the order in which they were asked for."""
+    """The answers for several cards, in the order requested."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         super().__init__(_card_answer(row) for row in document["cards"])
         self._document = document
 
     def __bool__(self) -> bool:
-        """Whether it fits every card."""
+        """Whether the run fits every card."""
         return all(answer.fits is True for answer in self)
 
     def __str__(self) -> str:
@@ -128,15 +128,15 @@ class CardAnswers(list[CardAnswer]):
 
     @property
     def sentence(self) -> str:
-        """The answer of each card, one after the other."""
+        """The answer for each card, one after the other."""
         return f"{'; '.join(f'{name}: {text}' for name, text, _step in map(_row, self))}."
 
     def to_dict(self) -> dict[str, Any]:
-        """All that ``gpudash estimate --json`` prints."""
+        """Everything that ``gpudash estimate --json`` prints."""
         return dict(self._document)
 
     def to_html(self) -> str:
-        """The same as a part of a page of HTML, which a notebook shows."""
+        """The answers as an HTML fragment, which a notebook displays."""
         from gpudash.drawing.page import TableBlock, fragment
 
         head, *rows = self._rows()
@@ -151,18 +151,19 @@ class CardAnswers(list[CardAnswer]):
 def estimate(
     target: Target, *, card: str | Sequence[str] = (), steps: int = 3, time_limit_s: float | None = None
 ) -> PredictedRun:
-    """Predict what a run takes of a GPU, without a GPU and with nothing computed.
+    """Predict the memory a run takes on a GPU, without a GPU and without computing anything.
 
-    It is run in a process of its own, so that nothing of this one changes. What it writes is held back.
+    Runs in a separate process, so nothing in this one changes. Files that it writes are discarded.
 
     Args:
         target: a function ``def build(device): ...; return step``, its name, or the arguments of a command.
-        card: name ("rtx4090") or memory ("24GiB"); several for a command with ranks. Left out: this computer's GPU.
-        steps: that are followed.
-        time_limit_s: processor time that a command may take, in seconds; 60 unless given.
+        card: name ("rtx4090") or memory ("24GiB"); several for a command with ranks. The default is this computer's
+            GPU.
+        steps: number of steps to simulate.
+        time_limit_s: processor time that a command may take, in seconds; 60 by default.
 
     Raises:
-        PredictionError: one sentence, when there is no prediction.
+        PredictionError: one sentence, when no prediction is possible.
         ValueError: one sentence, when ``target`` is none of these.
 
     >>> import gpudash
@@ -174,15 +175,15 @@ def estimate(
 
 
 def fits(target: Target, cards: Sequence[str], *, steps: int = 3, time_limit_s: float | None = None) -> CardAnswers:
-    """Whether a run fits each of several cards, from one prediction; the answer is true where it fits all of them.
+    """Check whether a run fits each of several cards, from one prediction; the result is true if it fits all of them.
 
     Args:
-        target, steps, time_limit_s: as of `estimate`.
+        target, steps, time_limit_s: as for `estimate`.
         cards: their names, such as ["l4", "rtx4090"].
 
     Raises:
-        PredictionError: one sentence, when there is no prediction.
-        ValueError: one sentence, when ``target`` is none of these, or there are no cards.
+        PredictionError: one sentence, when no prediction is possible.
+        ValueError: one sentence, when ``target`` is not one of the types above, or there are no cards.
     """
     if isinstance(cards, str) or not cards:
         raise ValueError(f'fits() takes the names of cards, as in cards=["l4", "rtx4090"], not {cards!r}.')
@@ -192,20 +193,20 @@ def fits(target: Target, cards: Sequence[str], *, steps: int = 3, time_limit_s: 
 def predict_cell(
     cell: str, earlier: Sequence[str], *, cards: Sequence[str] = (), steps: int = 3, time_limit_s: float = 60.0
 ) -> PredictedCell | CardAnswers:
-    """Predict a cell in the present folder.
+    """Predict a cell, in the current folder.
 
     Args:
-        cell: its code, as Python.
-        earlier: the code of the cells that were run before it, oldest first.
-        cards: names or memory of GPUs; this computer's unless given.
-        steps, time_limit_s: as of `estimate`.
+        cell: its Python source.
+        earlier: the source of the cells run before it, oldest first.
+        cards: names or memory of GPUs; this computer's by default.
+        steps, time_limit_s: as for `estimate`.
 
     Returns:
-        the prediction for one card; the answers of several.
+        the prediction for one card, or the answers for several.
 
     Raises:
-        ValueError: one sentence, when the cell is no Python.
-        PredictionError: when there is no prediction.
+        ValueError: one sentence, when the cell is not valid Python.
+        PredictionError: when no prediction is possible.
     """
     before = needed_of(cell, earlier)
     with tempfile.TemporaryDirectory(prefix="gpudash-cell-") as folder:
@@ -262,10 +263,10 @@ def _row(answer: CardAnswer) -> tuple[str, str, str]:
 
 @contextmanager
 def _named(build: Callable[..., Any]) -> Iterator[str]:
-    """The name under which another process finds a function; one of a notebook is written into a file for it.
+    """A name under which another process finds a function; one defined in a notebook is written to a file for it.
 
     Raises:
-        ValueError: one sentence, when there is none.
+        ValueError: one sentence, when it has no such name.
     """
     name = getattr(build, "__qualname__", "")
     module = sys.modules.get(getattr(build, "__module__", None) or "")
@@ -297,7 +298,7 @@ def _place_found(match: re.Match[str]) -> str:
 
 
 def _place(where: str) -> str:
-    """Where a line stands, as it is found in the notebook."""
+    """The position of a line, as it is found in the notebook."""
     file, _, number = where.rpartition(":")
     name = Path(file).name
     if name == CELL and number.isdecimal():

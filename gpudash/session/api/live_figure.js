@@ -1,5 +1,5 @@
-// The live figure of a notebook: draws the columns of gpudash/session/api/live_memory.py as SVG, in the colours of the notebook.
-// Every text of somebody else's becomes a text node, never HTML.
+// The live figure of a notebook: draws the columns of gpudash/session/api/live_memory.py as SVG, in the notebook's colours.
+// Foreign text always becomes a text node, never HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 const SEEN_EVERY_MS = 5000;
@@ -48,7 +48,7 @@ const STYLE = `
 .gpudash-live code { font-family: var(--jp-code-font-family, ui-monospace, monospace); font-size: 12px; background: none; color: inherit; }
 `;
 
-/** A size in words, as gpudash writes it: whole MiB, two decimals to 10 GiB, then one. */
+/** A size as gpudash formats it: whole MiB, two decimals up to 10 GiB, then one. */
 export function sizeText(bytes) {
   if (!Number.isFinite(bytes)) return "–";
   const [unit, name] = UNITS.find(([unit]) => bytes >= unit && !(unit === GIB && bytes < GIB - 2 ** 19)) ?? [1, "B"];
@@ -57,12 +57,12 @@ export function sizeText(bytes) {
   return `${value.toFixed(value < 10 ? 2 : 1)} ${name}`;
 }
 
-/** A size at an axis, without zeros behind the point. */
+/** A size on an axis, without trailing zeros. */
 function tickText(bytes) {
   return bytes === 0 ? "0" : sizeText(bytes).replace(/\.?0+ /, (zeros) => (zeros.startsWith(".") ? " " : zeros));
 }
 
-/** Ticks from 0 to the first that is not below `top` bytes, a power of two apart. */
+/** Ticks a power of two apart, from 0 to the first one at or above `top` bytes. */
 export function sizeTicks(top) {
   const most = Math.max(top, 2 ** 20);
   const step = 2 ** Math.ceil(Math.log2(most / 3));
@@ -76,7 +76,7 @@ function rateText(rate) {
   return rate < 10 ? rate.toPrecision(2) : String(Math.round(rate));
 }
 
-/** The columns of a message: an array of rows, each of seconds, RAM, steps, and two numbers a GPU. */
+/** The columns of a message: an array of rows, each with seconds, RAM, steps, and two numbers per GPU. */
 export function readColumns(view, gpus) {
   const width = 3 + 2 * gpus;
   const bytes = view.buffer ? view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength) : view.slice(0);
@@ -86,7 +86,7 @@ export function readColumns(view, gpus) {
   return rows;
 }
 
-/** Steps a second at each row: over the two seconds before it, or the ten where there were few. */
+/** Steps per second at each row: over the two seconds before it, or over ten if there were few. */
 export function stepRates(rows) {
   const rate = (at, seconds) => {
     let first = at;
@@ -117,7 +117,7 @@ function shape(kind, attributes, parent, text) {
   return made;
 }
 
-/** A value with its name and the colour it is drawn in. */
+/** A value with its name and the colour in which it is drawn. */
 function figure(parent, name, value, swatch) {
   const made = element("span", swatch ? "key" : "", `${name} `, parent);
   if (swatch) made.style.setProperty("--swatch", swatch);
@@ -130,7 +130,7 @@ function isDark(place) {
   return 0.3 * red + 0.59 * green + 0.11 * blue > 140;
 }
 
-/** One plot: its frame, its curves, and where time and sizes lie in it. */
+/** One plot: its frame, its curves, and the mapping of time and sizes to positions. */
 class Plot {
   constructor(parent, { width, height, span, top, ticks, written, timed }) {
     this.bottom = height - (timed ? 18 : 4);
@@ -181,7 +181,7 @@ class Plot {
     }
   }
 
-  /** From row to row, filled or as a line; with a gap where nothing is known. */
+  /** Draw from row to row, filled or as a line, with gaps for unknown values. */
   curve(rows, value, { fill, stroke }) {
     let line = "";
     let area = "";
@@ -221,7 +221,7 @@ class Plot {
   }
 }
 
-/** Draws a model into an element, again at each change. */
+/** Draws a model into an element, and again after each change. */
 class Figure {
   constructor(model, place) {
     this.model = model;
@@ -248,7 +248,7 @@ class Figure {
     this.model.send({ what });
   }
 
-  /** Say that this is seen. Not while a cell runs: the kernel would read it all only afterwards. */
+  /** Report that the figure is visible. Not while a cell runs: the kernel would read the messages only afterwards. */
   seen() {
     const facts = this.model.get("facts");
     const isSeen = this.place.isConnected && document.visibilityState === "visible" && this.place.offsetParent !== null;
@@ -280,7 +280,7 @@ class Figure {
     this.ram(drawn);
   }
 
-  /** The row under the pointer, or the newest. */
+  /** The row under the pointer, or else the newest. */
   chosen(rows, span) {
     if (this.pointed === null) return rows.at(-1);
     const seconds = span[0] + this.pointed * (span[1] - span[0]);

@@ -1,8 +1,8 @@
-"""``%gpudash``: a figure in the notebook that moves, of this kernel's memory and steps.
+"""``%gpudash``: a live figure in the notebook, of this kernel's memory and steps.
 
-One thread reads and sends, within half a percent of a core (`Sampler`). Where nobody looks at the figure, and no cell
-runs, nothing is sent: a figure that is seen says so every few seconds, a notebook that is closed or in a hidden tab
-does not.
+One thread reads and sends, within half a percent of a core (`Sampler`). If nobody looks at the figure and no cell
+runs, nothing is sent: a visible figure reports every few seconds that it is visible; one in a closed notebook or a
+hidden tab does not.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from gpudash.session.api.live_memory import PERIOD_S, LiveMemory
 from gpudash.session.api.variables import HeldMemory, holder_cells
 
 RESTING_S = 1.0
-"""Between two pictures while nothing changes."""
+"""Interval between two pictures while nothing changes."""
 
 UNSEEN_S = 15.0
-"""After which a figure that has not said that it is seen is taken for one that is not."""
+"""A figure that has not reported for this long counts as hidden."""
 
 LONG_CELL_S = 600.0
-"""A cell that runs longer gets a picture every `LONG_CELL_PERIOD_S`: what nobody reads piles up in Jupyter's server,
-and while a cell runs a kernel hears from no figure."""
+"""While a cell runs longer than this, a picture is sent every `LONG_CELL_PERIOD_S`: unread messages pile up in
+Jupyter's server, and a busy kernel receives no messages from a figure."""
 
 LONG_CELL_PERIOD_S = 5.0
 
 LONGEST_HOLDING_S = 0.1
-"""Processor time that following the variables may take after each cell; where it took longer, *Refresh* does it."""
+"""Processor time that following the variables may take after each cell; beyond it, only *Refresh* does so."""
 
 Holders = Callable[[], HeldMemory | None]
 
@@ -42,12 +42,12 @@ logger = logging.getLogger(__name__)
 
 
 class LiveWidget(anywidget.AnyWidget):
-    """What the browser knows of the figure.
+    """The state of the figure in the browser.
 
     Attributes:
         columns: `LiveMemory.columns`.
-        facts: `LiveMemory.facts`, whether a cell runs, and why the figure stands still, "" while it moves.
-        table: what the names hold: headline, rows of four cells, and after which cell.
+        facts: `LiveMemory.facts`, whether a cell runs, and why the figure is stopped, "" while it is live.
+        table: what the names hold: headline, rows of four cells, and the cell after which it was read.
     """
 
     _esm = Path(__file__).with_suffix(".js")
@@ -58,16 +58,16 @@ class LiveWidget(anywidget.AnyWidget):
 
 
 class LiveFigure:
-    """The figure, which moves until `stop`.
+    """A figure that is live until `stop`.
 
     Args:
-        holders: what the names of the notebook hold; ``None`` without a GPU. Called in the notebook's thread.
+        holders: returns what the notebook's names hold; ``None`` without a GPU. Called in the notebook's thread.
         no_gpu: a sentence for a kernel without a GPU.
-        memory: that is shown.
+        memory: the memory to show.
 
     Attributes:
-        widget: what the browser shows.
-        plain: what the names hold as text and as HTML, for what shows no widgets.
+        widget: what the browser displays.
+        plain: what the names hold as text and as HTML, for front ends without widgets.
     """
 
     def __init__(self, holders: Holders, memory: LiveMemory, *, no_gpu: str) -> None:
@@ -93,11 +93,11 @@ class LiveFigure:
 
     @property
     def moves(self) -> bool:
-        """Whether it has not been stopped."""
+        """Whether it is live."""
         return not self._why_stopped
 
     def cell_began(self, number: int) -> None:
-        """A cell runs from now on, by its number."""
+        """A cell with this number starts to run."""
         self._memory.cell_began(number)
         self._cell = number
         self._was_seen = self._is_seen()
@@ -105,18 +105,18 @@ class LiveFigure:
         self._running = True
 
     def cell_ended(self) -> None:
-        """It has ended: what the names hold may be something else now."""
+        """The cell has ended: the names may hold something else now."""
         self._memory.cell_ended()
         self._running = False
         if not self.moves or not self._was_seen:
             return
-        self._seen_s = time.monotonic()  # the browser said nothing while the cell ran
+        self._seen_s = time.monotonic()  # the browser could not report while the cell ran
         if self._holding_s <= LONGEST_HOLDING_S:
             self._hold()
         self._send()
 
     def stop(self, why: str) -> None:
-        """Stand still from now on, and say why; the thread has ended when this returns."""
+        """Stop updating and show the reason; the thread has ended when this returns."""
         if not self.moves:
             return
         self._why_stopped = why
@@ -125,7 +125,7 @@ class LiveFigure:
         self._send()
 
     def close(self) -> None:
-        """Stop, and take it from the screen."""
+        """Stop, and remove the figure from the screen."""
         self.stop("Stopped.")
         self.widget.close()
 
@@ -137,7 +137,7 @@ class LiveFigure:
         return {**data, **self.plain}, metadata
 
     def _poll(self) -> bool:
-        """Read, and send where somebody sees it; called in the thread."""
+        """Read, and send if somebody looks at the figure; called in the thread."""
         try:
             changed = self._memory.read()
             if self._is_due(changed):
@@ -159,7 +159,7 @@ class LiveFigure:
         return self._running or time.monotonic() - self._seen_s < UNSEEN_S
 
     def _send(self) -> None:
-        """Bring the picture up to date: one message."""
+        """Update the picture, with one message."""
         with self._sending, self.widget.hold_sync():
             self._sent_s = time.monotonic()
             self.widget.columns = self._memory.columns()
@@ -188,7 +188,7 @@ class LiveFigure:
         self._table = {"headline": found.headline, "rows": rows, "after": self._cell}
 
     def _heard(self, _widget: Any, message: Any, _buffers: Any) -> None:
-        """What the figure in the browser says: that it is seen, or that one of its buttons was pressed."""
+        """Handle a message from the figure in the browser: it is visible, or one of its buttons was pressed."""
         what = message.get("what") if isinstance(message, dict) else None
         if what not in ("seen", "refresh", "stop"):
             return

@@ -1,6 +1,6 @@
-"""This process's memory and steps over the last minutes, as columns: what the live figure of a notebook draws.
+"""This process's memory and steps over the last minutes, as columns for the live figure of a notebook.
 
-`LiveMemory.read` belongs to the thread that reads; the others may be called from any.
+Call `LiveMemory.read` from the reading thread; the other methods may be called from any thread.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import psutil
 from gpudash.agent.memory.gpus import Allocators
 
 PERIOD_S = 0.5
-"""Between two readings."""
+"""Interval between two readings."""
 
 SPAN_S = 300.0
-"""What is kept."""
+"""How much history is kept."""
 
 MOST_GPUS = 4
-"""That are drawn, those in use first."""
+"""How many GPUs are drawn, those in use first."""
 
 MOST_CELLS = 60
 
@@ -32,7 +32,7 @@ Figures = Mapping[str, Mapping[str, Any]]
 
 
 class _Host:
-    """What this process and its computer have of RAM, in bytes."""
+    """RAM of this process and of its computer, in bytes."""
 
     def __init__(self) -> None:
         self._process = psutil.Process()
@@ -43,13 +43,13 @@ class _Host:
 
 
 class LiveMemory:
-    """Keeps readings, the cells that ran meanwhile, and the steps of optimizers.
+    """Keeps readings, the cells that ran during them, and the steps of optimizers.
 
     Args:
         read_gpus: figures in bytes by device, as `Allocators.read` gives them.
-        resident: bytes of RAM that this process has.
-        total: of the computer's RAM.
-        clock: seconds.
+        resident: returns the bytes of RAM that this process has.
+        total: bytes of RAM of the computer.
+        clock: returns seconds.
     """
 
     def __init__(
@@ -76,17 +76,17 @@ class LiveMemory:
 
     @property
     def now_s(self) -> float:
-        """Seconds since this began."""
+        """Seconds since this object was created."""
         return self._clock() - self._began_s
 
     def read(self) -> bool:
-        """Take a reading; whether it differs from the one before."""
+        """Take a reading, and return whether it differs from the one before."""
         self._count_steps()
         figures = self._read_gpus()
         levels = {}
         for device, found in figures.items():
             peak = found["peak_allocated_bytes"]
-            # what rose and fell between two readings is known all the same: the allocator's own peak has grown by it
+            # what rose and fell between two readings still shows: the allocator's own peak has grown by it
             grown = device in self._peaks and peak > self._peaks[device]
             self._peaks[device] = peak
             allocated = found["allocated_bytes"]
@@ -108,17 +108,17 @@ class LiveMemory:
         return changed
 
     def cell_began(self, number: int) -> None:
-        """The cell with a number runs from now on."""
+        """The cell with this number starts to run."""
         self._end_cell()
         self._cells.append([number, self.now_s, None])
 
     def cell_ended(self) -> None:
-        """It has ended."""
+        """The cell has ended."""
         self._end_cell()
 
     def columns(self) -> bytes:
-        """Little-endian float32, row after row: seconds, RAM of this process, steps so far, and of each GPU that
-        `facts` names what tensors hold and what is reserved, NaN where it is not known. Sizes in bytes."""
+        """Little-endian float32, row by row: seconds, RAM of this process, steps so far, and for each GPU listed in
+        `facts` the allocated and reserved bytes, NaN if not known. Sizes in bytes."""
         with self._lock:
             rows = list(self._rows)
             devices = self._shown()
@@ -131,7 +131,7 @@ class LiveMemory:
         return table.tobytes()
 
     def facts(self) -> dict[str, Any]:
-        """What is said beside the columns: GPUs, the computer's RAM, and cells as (number, begin, end or ``None``)."""
+        """Facts for the columns: GPUs, the computer's RAM, and cells as (number, begin, end or ``None``)."""
         with self._lock:
             first_s = self._rows[0][0] if self._rows else 0.0
             gpus = [self._gpus[device] for device in self._shown()]
@@ -139,13 +139,13 @@ class LiveMemory:
         return {"gpus": gpus, "ram": self._total, "cells": cells, "now": self.now_s, "span": SPAN_S}
 
     def stop(self) -> None:
-        """Count no more steps."""
+        """Stop counting steps."""
         if self._hook is not None:
             self._hook.remove()
         self._hook = None
 
     def _shown(self) -> list[str]:
-        """The GPUs that are drawn, in their order: those that hold something, or the first where none does."""
+        """The GPUs that are drawn, in order: those that hold something, or the first if none does."""
         held = [device for device, peak in self._peaks.items() if peak > 0]
         return sorted((held or list(self._gpus)[:1])[:MOST_GPUS])
 
@@ -154,7 +154,7 @@ class LiveMemory:
             self._cells[-1][2] = self.now_s
 
     def _count_steps(self) -> None:
-        """Hear of steps as soon as the optimizers of torch are there, which a cell may bring in while it runs."""
+        """Subscribe to steps once torch's optimizers are imported, which a cell may do while it runs."""
         module = sys.modules.get("torch.optim.optimizer")
         register = getattr(module, "register_optimizer_step_post_hook", None)
         if self._hook is None and register is not None:

@@ -1,4 +1,4 @@
-"""The memory of this process's GPU: measured over a block of code, and explained where it ran out."""
+"""The memory of this process's GPU: measured over a block of code, and explained after an out-of-memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from gpudash.telemetry.explanation import Explanation, Owner, site_name
 from gpudash.units import format_bytes, format_duration
 
 MOST_EVENTS = 400_000
-"""Events that are kept of each device, the newest."""
+"""How many events are kept for each device, the newest."""
 
 NO_GPU = (
     'There is no GPU in this process: call gpudash.simulate("rtx4090", as_cuda=True) first, and code that says "cuda" '
@@ -46,15 +46,15 @@ NOT_OUT = "No GPU of this process has run out of memory since it is being watche
 
 
 class NothingKnownError(RuntimeError):
-    """Nothing can be said of this process's memory: one sentence, with what to do."""
+    """Nothing is known about this process's memory: one sentence, with what to do."""
 
 
 @dataclass(frozen=True, repr=False)
 class ExplainedMemory:
-    """Why memory ran out; ``str`` is what the terminal prints, and a notebook shows it as HTML.
+    """Why memory ran out; ``str`` gives the terminal's text, and a notebook displays it as HTML.
 
     Attributes:
-        explanation: all of it.
+        explanation: the full explanation.
     """
 
     explanation: Explanation
@@ -65,11 +65,11 @@ class ExplainedMemory:
     __repr__ = __str__
 
     def to_dict(self) -> dict[str, Any]:
-        """As mappings, lists, numbers and text."""
+        """The explanation as dicts, lists, numbers and text."""
         return self.explanation.to_json()
 
     def to_html(self) -> str:
-        """The same as a part of a page of HTML, which a notebook shows."""
+        """The explanation as an HTML fragment, which a notebook displays."""
         found = self.explanation
         body = cause(found)
         for title, rows in remedy_sections(found):
@@ -81,15 +81,15 @@ class ExplainedMemory:
 
 @dataclass(repr=False)
 class Measurement:
-    """What a block of code took of a GPU; empty until the block has ended. Sizes in bytes.
+    """What a block of code took on a GPU; empty until the block has ended. Sizes in bytes.
 
     Attributes:
         peak_bytes: the most that tensors held at once.
-        began_bytes: what they held as the block began.
-        seconds: that it took.
-        by_category: what was allocated at the peak, for weights, gradients and so on.
+        began_bytes: what tensors held at the start of the block.
+        seconds: duration.
+        by_category: bytes allocated at the peak, for weights, gradients and so on.
         by_line: the lines that hold most of it.
-        times_s, allocated_bytes: the curve, a point for each event of the allocator.
+        times_s, allocated_bytes: the curve, with a point for each allocator event.
         explanation: of the peak.
     """
 
@@ -116,7 +116,7 @@ class Measurement:
         return f"Peak {format_bytes(self.peak_bytes)}, {more} more than before, in {format_duration(self.seconds)}."
 
     def take(self, history: History, began_us: int) -> None:
-        """Take over what a history tells of the time since ``began_us``, microseconds since 1970."""
+        """Fill in from a history what happened since ``began_us``, microseconds since 1970."""
         first = int(np.searchsorted(history.time_us, began_us))
         levels = history.allocated[first:]
         self.began_bytes = int(levels[0])
@@ -144,7 +144,7 @@ class Measurement:
         }
 
     def to_html(self) -> str:
-        """The same as a part of a page of HTML, which a notebook shows."""
+        """The measurement as an HTML fragment, which a notebook displays."""
         body: list[Block] = [ParagraphBlock(self.headline, "cause")]
         if self._drawing is not None:
             body.append(self._drawing)
@@ -156,7 +156,7 @@ class Measurement:
 
 
 class _Follower:
-    """Follows the memory of this process, with the steps of its optimizers."""
+    """Records the memory of this process, with the steps of its optimizers."""
 
     def __init__(self) -> None:
         self.on = False
@@ -164,7 +164,7 @@ class _Follower:
         self._hook: Any = None
 
     def start(self) -> None:
-        """Record from now on, where a device is there."""
+        """Record from now on, if there is a device."""
         import torch
         from torch.optim import optimizer
 
@@ -177,7 +177,7 @@ class _Follower:
         self.on = True
 
     def stop(self) -> None:
-        """End `start`."""
+        """Stop recording."""
         import torch
 
         recording.stop(torch)
@@ -188,7 +188,7 @@ class _Follower:
         self.on = False
 
     def histories(self) -> Iterator[History]:
-        """Of each device, with the steps of the optimizers."""
+        """The history of each device, with the steps of the optimizers."""
         import torch
 
         snapshot = snapshot_of(recording.take(torch))
@@ -203,7 +203,7 @@ _follower = _Follower()
 
 
 def follow_memory() -> None:
-    """Record which line allocates what, from now on; `explain` and `measure` tell it.
+    """Record from now on which line allocates what, for `explain` and `measure`.
 
     Raises:
         NothingKnownError: when this process has no GPU.
@@ -214,7 +214,7 @@ def follow_memory() -> None:
 
 @contextmanager
 def measure(device: int = 0) -> Iterator[Measurement]:
-    """Measure what a block of code takes of a GPU of this process.
+    """Measure the memory that a block of code takes on a GPU of this process.
 
     Args:
         device: index of the GPU.
@@ -247,19 +247,19 @@ def measure(device: int = 0) -> Iterator[Measurement]:
         for history in _follower.histories():
             if history.device.index == device:
                 found.take(history, began_us)
-        # of a block that failed what was recorded stays, for `explain`
+        # after a failed block the recording is kept for `explain`
         if not followed and not failed:
             _follower.stop()
 
 
 def explain(error: BaseException | None = None) -> ExplainedMemory:
-    """Why a GPU of this process ran out of memory, and what would have fitted.
+    """Explain why a GPU of this process ran out of memory, and what would have fitted.
 
     Args:
-        error: that was raised; the newest out-of-memory unless given.
+        error: the exception raised; the newest out-of-memory by default.
 
     Raises:
-        NothingKnownError: when ``error`` is none, or nothing was recorded.
+        NothingKnownError: when ``error`` is not an out-of-memory, or nothing was recorded.
     """
     if error is not None and type(error).__name__ != "OutOfMemoryError":
         raise NothingKnownError(f"{type(error).__name__} is no out-of-memory of a GPU; there is nothing to explain.")
@@ -277,9 +277,9 @@ def explain(error: BaseException | None = None) -> ExplainedMemory:
 
 
 def line_of_source(file: str, line: int) -> str:
-    """A line of a module, or of a cell, which no file has; "" where it is not known."""
+    """A line of a module, or of a cell, which is in no file; "" if not known."""
     known = source_line(file, line)
-    # what a kernel has compiled is in Python's own cache of lines: its size, its time, its lines
+    # a kernel puts what it compiles into Python's own line cache: size, time, lines
     cached = linecache.cache.get(file, ())
     if known or len(cached) < 3 or not 0 < line <= len(cached[2]):
         return known
@@ -287,8 +287,8 @@ def line_of_source(file: str, line: int) -> str:
 
 
 def _allowed(index: int) -> int | None:
-    """Bytes that this process may reserve of a GPU of CUDA's; ``None`` without a limit, and of a simulated one, which
-    says so itself."""
+    """Bytes that this process may reserve on a CUDA GPU; ``None`` without a limit, and for a simulated GPU, which
+    reports its own."""
     import torch
 
     fraction_of = getattr(torch.cuda, "get_per_process_memory_fraction", None)  # not in older torch
@@ -301,7 +301,7 @@ def _allowed(index: int) -> int | None:
 
 
 def require_gpu(index: int = 0) -> None:
-    """Raise `NothingKnownError` unless this process has a GPU of this index."""
+    """Raise `NothingKnownError` unless this process has a GPU with this index."""
     require_torch()
     import torch
 
@@ -316,7 +316,7 @@ def require_gpu(index: int = 0) -> None:
 
 
 def require_torch() -> None:
-    """Raise `NothingKnownError` where torch is not installed."""
+    """Raise `NothingKnownError` if torch is not installed."""
     if sys.modules.get("torch") is None and importlib.util.find_spec("torch") is None:
         raise NothingKnownError(NO_TORCH)
 

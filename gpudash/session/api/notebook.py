@@ -1,6 +1,6 @@
-"""``%load_ext gpudash``: the same in a notebook, and an explanation where a cell ran out of memory.
+"""``%load_ext gpudash``: the functions as magics, and an explanation when a cell runs out of memory.
 
-Belongs to the notebook's thread.
+Use from the notebook's thread.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ NEWER = "Stopped: a newer figure goes on."
 GET_FIGURE = "A figure that moves needs anywidget: pip install 'gpudash[notebook]', and restart the kernel."
 
 _in_cells: list[LiveFigure] = []
-"""The figure that `live_figure` has made, while it moves."""
+"""The figure that `live_figure` has made, while it is live."""
 
 T = TypeVar("T")
 
 
 class Shell(Protocol):
-    """What is asked of IPython's ``InteractiveShell``."""
+    """The part of IPython's ``InteractiveShell`` that is used."""
 
     user_ns: dict[str, Any]
     events: Any
@@ -64,7 +64,7 @@ class _Flags(argparse.ArgumentParser):
 
 
 def load_ipython_extension(shell: Shell) -> None:
-    """Make ``%gpudash``, ``%%fits`` and ``%%measure`` known to IPython, and record the memory of this process."""
+    """Register ``%gpudash``, ``%%fits`` and ``%%measure`` with IPython, and record the memory of this process."""
     extension = _Extension(shell)
     shell.register_magic_function(extension.show, magic_kind="line", magic_name="gpudash")
     shell.register_magic_function(extension.fits, magic_kind="cell", magic_name="fits")
@@ -72,13 +72,13 @@ def load_ipython_extension(shell: Shell) -> None:
     shell.events.register("pre_run_cell", extension.before_cell)
     shell.events.register("post_run_cell", extension.after_cell)
     atexit.register(extension.close)
-    # torch's out-of-memory is a RuntimeError; torch itself need not be imported yet
+    # torch's out-of-memory is a RuntimeError; torch itself may not be imported yet
     shell.set_custom_exc((RuntimeError,), extension.failed)
     _loaded[id(shell)] = extension
 
 
 def unload_ipython_extension(shell: Shell) -> None:
-    """Take it back, as ``%unload_ext gpudash`` asks."""
+    """Unregister the magics and end the figure, for ``%unload_ext gpudash``."""
     extension = _loaded.pop(id(shell), None)
     if extension is not None:
         shell.events.unregister("pre_run_cell", extension.before_cell)
@@ -92,13 +92,13 @@ _loaded: dict[int, _Extension] = {}
 
 
 def live_figure(names: Mapping[str, Any] | None = None) -> LiveWidget:
-    """The figure of ``%gpudash``, for notebooks without magics; the newest one moves.
+    """The figure of ``%gpudash``, for notebooks without magics; only the newest one is live.
 
     Args:
-        names: of the notebook, ``globals()``: the figure tells what they hold.
+        names: the notebook's, ``globals()``: the figure shows what they hold.
 
     Returns:
-        a widget of anywidget; in marimo for ``mo.ui.anywidget``.
+        an anywidget; in marimo pass it to ``mo.ui.anywidget``.
 
     Raises:
         RuntimeError: one sentence, when anywidget is missing.
@@ -117,7 +117,7 @@ def live_figure(names: Mapping[str, Any] | None = None) -> LiveWidget:
 
 
 def _held_if_known(names: Mapping[str, Any]) -> HeldMemory | None:
-    if "torch" not in sys.modules:  # nothing of the notebook's is a tensor
+    if "torch" not in sys.modules:  # so no name of the notebook is a tensor
         return None
     try:
         return held_by(names)
@@ -134,7 +134,7 @@ class _Extension:
         self._cell: str | None = None
 
     def show(self, line: str) -> LiveFigure | HeldMemory | None:
-        """A live figure of this kernel, and what its names hold; "table" shows these alone, "stop" ends it."""
+        """A live figure of this kernel, and what its names hold; "table" gives only the latter, "stop" ends it."""
         wanted = line.strip()
         if wanted not in ("", "table", "stop"):
             sys.stderr.write(f"%gpudash takes nothing, table or stop: {wanted!r} is none of them.\n")
@@ -155,11 +155,11 @@ class _Extension:
         return _reported(lambda: self._predict(line, cell))
 
     def measure(self, _line: str, cell: str) -> Measurement | None:
-        """Run this cell, and show what it took of the GPU."""
+        """Run this cell and show what it took on the GPU."""
 
         def run() -> Measurement:
             counted = self._shell.execution_count
-            # its lines are to be those of the cell that is seen
+            # number its lines as those of the visible cell
             self._shell.execution_count = self._cell_number()
             try:
                 with measure() as found:
@@ -171,8 +171,8 @@ class _Extension:
         return _reported(run)
 
     def before_cell(self, info: Any) -> None:
-        """Record memory as soon as the notebook has a GPU, which a cell may have given it; a figure that this very cell
-        has shown is gone from the screen."""
+        """Record memory as soon as the notebook has a GPU, which a cell may have created; a figure that this very cell
+        displayed has left the screen."""
         if "torch" in sys.modules:
             with suppress(NothingKnownError):
                 follow_memory()
@@ -182,15 +182,15 @@ class _Extension:
         if self._cell is not None and self._cell == self._figure_cell:
             self.close()
             return
-        self._figure.cell_began(len(self._shell.user_ns["In"]))  # to which this cell is added next
+        self._figure.cell_began(len(self._shell.user_ns["In"]))  # this cell is appended to it next
 
     def after_cell(self, _result: Any) -> None:
-        """The figure shows what the cell has left."""
+        """Update the figure with what the cell has left."""
         if self._figure is not None:
             self._figure.cell_ended()
 
     def close(self) -> None:
-        """End the figure, and take it from the screen."""
+        """Stop the figure, and remove it from the screen."""
         if self._figure is not None:
             self._figure.close()
         self._figure = None
@@ -198,7 +198,7 @@ class _Extension:
     def failed(
         self, shell: Shell, kind: type[BaseException], error: BaseException, _traceback: Any, tb_offset: Any = None
     ) -> None:
-        """Show the error as IPython does; of an out-of-memory the user's own frames, and why behind them."""
+        """Show the error as IPython does; for an out-of-memory only the user's frames, followed by the explanation."""
         explained = None
         if kind.__name__ == "OutOfMemoryError":
             from gpudash.workloads.testing.gpu_memory import leave_out_machinery
@@ -222,7 +222,7 @@ class _Extension:
         return self._figure
 
     def _stop(self, why: str) -> None:
-        """Let the figure stand still; its last picture stays."""
+        """Stop the figure; its last picture stays."""
         if self._figure is not None:
             self._figure.stop(why)
         self._figure = None
@@ -231,11 +231,11 @@ class _Extension:
         return held_by(self._own_names())
 
     def _cell_number(self) -> int:
-        """Of the cell that runs, as it is seen: IPython has counted on already."""
+        """The number of the running cell as displayed: IPython has already counted on."""
         return len(self._shell.user_ns["In"]) - 1
 
     def _own_names(self) -> dict[str, Any]:
-        """The user's names, and IPython's history of outputs."""
+        """The user's names, and IPython's output history."""
         hidden = self._shell.user_ns_hidden
         return {
             name: value
@@ -259,7 +259,7 @@ class _Extension:
 
 
 def _reported(do: Callable[[], T]) -> T | None:
-    """What ``do`` gives; a refusal is printed, without a traceback."""
+    """The result of ``do``; if it refuses, print the sentence without a traceback."""
     try:
         return do()
     except (PredictionError, NothingKnownError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""A recording as tables for pandas, polars or anything else that reads Arrow."""
+"""A recording as a table for pandas, polars or any other reader of Arrow."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 
 def read_recording(path: str | Path) -> Any:
-    """The readings of a recording.
+    """Read the readings of a recording.
 
     Args:
-        path: of the file.
+        path: the file.
 
     Returns:
-        a ``pyarrow.Table`` with the columns of an export to Parquet: a row for each reading, the events behind them.
-        ``table.to_pandas()`` and ``polars.from_arrow(table)`` take it.
+        a ``pyarrow.Table`` with the columns of an export to Parquet: one row per reading, followed by the events.
+        ``table.to_pandas()`` and ``polars.from_arrow(table)`` accept it.
 
     Raises:
         RecordingError: one sentence, when the file cannot be read, or pyarrow is missing.

@@ -12,12 +12,12 @@ from gpudash.session.api.memory import NothingKnownError, follow_memory, require
 
 
 class SimulatedCard:
-    """A simulated GPU of this process; leaving its block lets CUDA be CUDA again.
+    """A simulated GPU of this process; leaving its block restores the real CUDA.
 
     Attributes:
-        name: of the card.
-        bytes: of its memory.
-        device: torch's name of it, such as "sim:0" or "cuda:0".
+        name: the card's name.
+        bytes: its memory.
+        device: torch's name for it, such as "sim:0" or "cuda:0".
     """
 
     def __init__(self, name: str, size: int, *, as_cuda: bool) -> None:
@@ -42,22 +42,22 @@ class SimulatedCard:
 
 
 def simulate(card: str | int = "8GiB", *, as_cuda: bool = False, settings: str | None = None) -> SimulatedCard:
-    """Give torch a simulated GPU: real results, computed by the CPU, and the memory of a GPU.
+    """Give torch a simulated GPU: real results, computed by the CPU, with the memory of a GPU.
 
-    Called again, it puts another GPU in its place.
+    A second call replaces the GPU with another one.
 
     Args:
         card: its name ("rtx4090"), or its memory ("24GiB", or bytes).
-        as_cuda: whether it is what code calls "cuda".
-        settings: of the allocator, as ``PYTORCH_CUDA_ALLOC_CONF`` takes them; those of the environment unless given.
+        as_cuda: whether code sees it as "cuda".
+        settings: for the allocator, as in ``PYTORCH_CUDA_ALLOC_CONF``; the environment's by default.
 
     Returns:
-        the card; as a context manager it answers for CUDA within its block only.
+        the card; used as a context manager, it answers as CUDA only within its block.
 
     Raises:
-        ValueError: one sentence, when there is no such card, or one that would be replaced still holds memory.
-        RuntimeError: one sentence, when this torch cannot be given a device from Python, a real GPU answers as CUDA, or
-            there is no torch.
+        ValueError: one sentence, when there is no such card, or the one to be replaced still holds memory.
+        RuntimeError: one sentence, when this torch cannot be given a device from Python, a real GPU answers as CUDA,
+            or torch is missing.
 
     >>> import gpudash, torch
     >>> with gpudash.simulate("rtx4090", as_cuda=True) as card:
@@ -79,10 +79,10 @@ def simulate(card: str | int = "8GiB", *, as_cuda: bool = False, settings: str |
 
 
 def watch_this_process() -> bool:
-    """Let ``gpudash watch --attach`` and the window come into this process, and record its GPUs' memory for `explain`.
+    """Let ``gpudash watch --attach`` and the window attach to this process, and record its GPUs' memory for `explain`.
 
     Returns:
-        whether others can come in; false where the system has no sockets for it.
+        whether others can attach; false if the system has no sockets for it.
     """
     from gpudash.agent import open_attach_socket
 

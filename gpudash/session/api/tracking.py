@@ -1,7 +1,7 @@
-"""The memory of this process in the user's own tracker: TensorBoard, Weights & Biases, MLflow, and what is like them.
+"""This process's memory in the user's own tracker: TensorBoard, Weights & Biases, MLflow, and similar ones.
 
-A tracker is known by its methods; none is imported here. Everything runs in the thread that trains, within the
-optimizer's own step: there is no thread to end, and what is written stands at the step that it belongs to.
+A tracker is recognised by its methods; none is imported here. Everything runs in the training thread, within the
+optimizer's own step: there is no thread to end, and values are logged at the step that they belong to.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ _STATISTICS = {
     "reserved_bytes": "reserved_bytes.all.current",
     "allocation_retries": "num_alloc_retries",
 }
-"""What is written of a GPU → torch's name for it (torch.cuda.memory_stats)."""
+"""Logged name → key in torch.cuda.memory_stats."""
 
 
 @runtime_checkable
 class ScalarWriter(Protocol):
-    """As ``torch.utils.tensorboard.SummaryWriter``, and that of tensorboardX."""
+    """Such as ``torch.utils.tensorboard.SummaryWriter``, and that of tensorboardX."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int | None = None) -> object: ...
 
 
 @runtime_checkable
 class MetricsLogger(Protocol):
-    """As the module ``mlflow`` with its active run, and the loggers of Lightning."""
+    """Such as the module ``mlflow`` with its active run, and the loggers of Lightning."""
 
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> object: ...
 
 
 @runtime_checkable
 class RunLogger(Protocol):
-    """As a run of Weights & Biases, or the module ``wandb`` with its active run."""
+    """Such as a run of Weights & Biases, or the module ``wandb`` with its active run."""
 
     def log(self, data: dict[str, Any], step: int | None = None, commit: bool | None = None) -> object: ...
 
@@ -51,11 +51,11 @@ Tracker = ScalarWriter | MetricsLogger | RunLogger
 
 
 class MemoryLog:
-    """Writes this process's memory into a tracker until `stop`, or the end of its block.
+    """Logs this process's memory to a tracker until `stop`, or the end of its block.
 
     Attributes:
-        step: steps of optimizers since it began.
-        active: whether it still writes.
+        step: number of optimizer steps since it began.
+        active: whether it still logs.
     """
 
     def __init__(self, tracker: Tracker, every_s: float) -> None:
@@ -78,10 +78,10 @@ class MemoryLog:
         self.stop()
 
     def log(self, step: int | None = None) -> None:
-        """Write now, also where no optimizer steps, such as in a loop that evaluates.
+        """Log now, even if no optimizer steps, such as in an evaluation loop.
 
         Args:
-            step: what it is written at; the number of steps so far unless given.
+            step: the step to log at; the number of steps so far by default.
         """
         if not self.active:
             return
@@ -89,13 +89,13 @@ class MemoryLog:
             step = self.step
         try:
             self._write(dict(_readings()), step)
-        except Exception as error:  # whatever a tracker does, the training goes on
+        except Exception as error:  # whatever a tracker raises, the training continues
             logger.exception("a tracker took no memory; nothing more is written to it")
             self.stop()
             warnings.warn(f"gpudash writes no more memory: {self._name} refused it ({error}).", stacklevel=2)
 
     def stop(self) -> None:
-        """Write no more; a second call does nothing."""
+        """Stop logging; a second call does nothing."""
         self.active = False
         self._hook.remove()
 
@@ -108,19 +108,19 @@ class MemoryLog:
 
 
 def log_to(tracker: Tracker, *, every_s: float = 1.0) -> MemoryLog:
-    """Write this process's memory into a tracker of experiments while it trains.
+    """Log this process's memory to an experiment tracker while it trains.
 
-    It writes as an optimizer steps, in the thread that trains, at most once every ``every_s`` seconds: of each GPU what
-    is allocated and reserved, the most that was allocated, and the retries of the allocator; and what the process takes
-    of the host. Their names are ``memory/cuda:0/allocated_bytes`` and so on.
+    It logs when an optimizer steps, in the training thread, at most once every ``every_s`` seconds: for each GPU
+    allocated and reserved memory, the allocated peak, and the allocator's retries; and the host memory of the process.
+    The names are ``memory/cuda:0/allocated_bytes`` and so on.
 
     Args:
-        tracker: a ``SummaryWriter``, a run of Weights & Biases, the module ``mlflow``, or what has the same methods.
-            Into a run of Weights & Biases it goes with the next row that you log.
-        every_s: seconds between two writings; 0 writes at every step.
+        tracker: a ``SummaryWriter``, a run of Weights & Biases, the module ``mlflow``, or any object with the same
+            methods. In a run of Weights & Biases the values are added to the next row that you log.
+        every_s: seconds between two logged rows; 0 logs every step.
 
     Returns:
-        what writes, until its `stop` or the end of its block; its `log` writes at once.
+        an object that logs until its `stop` or the end of its block; its `log` logs at once.
 
     Raises:
         TypeError: one sentence, when the tracker has none of these methods.
@@ -143,7 +143,7 @@ def log_to(tracker: Tracker, *, every_s: float = 1.0) -> MemoryLog:
 
 
 def _writing(tracker: Tracker) -> Callable[[Mapping[str, float], int], object]:
-    """How readings are written into a tracker."""
+    """The function that logs readings to a tracker."""
     if isinstance(tracker, ScalarWriter):
         writer = tracker
 
@@ -157,7 +157,7 @@ def _writing(tracker: Tracker) -> Callable[[Mapping[str, float], int], object]:
         return lambda readings, step: metrics.log_metrics(dict(readings), step=step)
     if isinstance(tracker, RunLogger):
         run = tracker
-        # Not committed: a row of its own would move the run's step on, which is the user's.
+        # Not committed: a separate row would advance the run's step, which belongs to the user.
         return lambda readings, _step: run.log(dict(readings), commit=False)
     raise TypeError(
         f"{_name(tracker)} has none of add_scalar, log_metrics and log: give a SummaryWriter, a run of Weights & "
@@ -166,14 +166,14 @@ def _writing(tracker: Tracker) -> Callable[[Mapping[str, float], int], object]:
 
 
 def _name(tracker: object) -> str:
-    """Of a module its own, of anything else that of its type."""
+    """The name of a module, or of anything else its type's."""
     if isinstance(tracker, ModuleType):
         return tracker.__name__
     return type(tracker).__name__
 
 
 def _readings() -> Iterator[tuple[str, float]]:
-    """Names and values of what is read now."""
+    """Names and values of the current readings."""
     host = resident_bytes()
     if host is not None:
         yield "memory/host/process_bytes", float(host)
@@ -183,7 +183,7 @@ def _readings() -> Iterator[tuple[str, float]]:
 
 
 def _devices() -> Iterator[tuple[str, Mapping[str, int]]]:
-    """The GPUs of this process that hold something, with torch's statistics; asking makes no context."""
+    """The GPUs of this process that hold memory, with torch's statistics; reading them creates no context."""
     import torch
 
     kind = "cuda"

@@ -1,4 +1,4 @@
-"""What the names of a notebook hold of a GPU, and what keeps memory alive that no name of the user's has."""
+"""How much GPU memory the names of a notebook hold, and what else keeps memory alive."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from gpudash.system.foreign_text import visible
 from gpudash.units import format_bytes, format_count
 
 MOST_OBJECTS = 200_000
-"""Objects that are followed from one name; a container of more is counted as far as that."""
+"""How many objects are followed from one name; a larger container is counted up to there."""
 
 _NEARLY_ALL = 0.98
 
 _OUTPUT = re.compile(r"_+|_\d+")
 
 _PASSED = (ModuleType, FrameType, type)
-"""What leads to everything else: not followed."""
+"""Types that lead to everything else: not followed."""
 
 CLEARED = "%reset -f out"
-"""IPython's magic that forgets its output history, and ``_``, ``__`` and ``___`` with it."""
+"""IPython's magic that clears its output history, including ``_``, ``__`` and ``___``."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class MemoryHolder:
     """A name that holds memory.
 
     Attributes:
-        name: of the variable, or what else holds it.
-        bytes: of the GPU's memory, those of names above left out.
-        tensors: how many have it.
+        name: the variable, or what else holds it.
+        bytes: of the GPU's memory, without those of names listed above.
+        tensors: number of tensors.
         what: the kind of object.
-        freed_by: the line that lets go of it; "" for the user's own names.
+        freed_by: the line that releases it; "" for the user's own names.
     """
 
     name: str
@@ -49,11 +49,11 @@ class MemoryHolder:
 
 @dataclass(frozen=True)
 class HeldMemory:
-    """What holds a GPU's memory, the largest first. Sizes in bytes.
+    """What holds a GPU's memory, largest first. Sizes in bytes.
 
     Attributes:
-        holders: names, and behind them what else keeps tensors alive.
-        allocated_bytes: of tensors, as the allocator counts them.
+        holders: names, followed by what else keeps tensors alive.
+        allocated_bytes: held by tensors, as counted by the allocator.
     """
 
     holders: tuple[MemoryHolder, ...]
@@ -69,7 +69,7 @@ class HeldMemory:
 
     @property
     def headline(self) -> str:
-        """The sum, in a sentence."""
+        """The total, in a sentence."""
         named = sum(holder.bytes for holder in self.holders)
         held = f"Tensors hold {format_bytes(self.allocated_bytes)}; {format_bytes(named)} of it by these names"
         if named >= _NEARLY_ALL * self.allocated_bytes:
@@ -77,11 +77,11 @@ class HeldMemory:
         return f"{held}, the rest by none: graphs that wait for a backward pass, or what libraries keep."
 
     def to_dict(self) -> dict[str, Any]:
-        """As mappings, lists, numbers and text."""
+        """The holders as dicts, lists, numbers and text."""
         return {"allocated_bytes": self.allocated_bytes, "holders": [vars(holder) for holder in self.holders]}
 
     def to_html(self) -> str:
-        """The same as a part of a page of HTML, which a notebook shows."""
+        """The holders as an HTML fragment, which a notebook displays."""
         from gpudash.drawing.page import ParagraphBlock, TableBlock, fragment
 
         columns = (("name", False), ("holds", True), ("what", False), ("freed by", False))
@@ -92,10 +92,10 @@ class HeldMemory:
 
 
 def held_by(names: Mapping[str, Any]) -> HeldMemory:
-    """What each name holds.
+    """Find what each name holds.
 
     Args:
-        names: of a notebook (``get_ipython().user_ns``), or ``globals()``.
+        names: a notebook's (``get_ipython().user_ns``), or ``globals()``.
 
     Raises:
         NothingKnownError: when this process has no GPU.
@@ -116,7 +116,7 @@ _FORGET = "import sys; sys.last_exc = sys.last_value = sys.last_traceback = None
 
 
 def _holder(name: str, value: object, seen: set[int], freed_by: str = "") -> MemoryHolder | None:
-    """What is reached from a value and was not before; ``None`` for nothing."""
+    """What is reached from a value and was not reached before; ``None`` if nothing."""
     size = count = 0
     for tensor in _tensors(value):
         storage = tensor.untyped_storage()
@@ -131,7 +131,7 @@ def _holder(name: str, value: object, seen: set[int], freed_by: str = "") -> Mem
 
 
 def _tensors(value: object) -> Iterator[Any]:
-    """The tensors on a GPU that are reached from a value."""
+    """The GPU tensors reached from a value."""
     import torch
 
     known = {id(value)}
@@ -147,23 +147,23 @@ def _tensors(value: object) -> Iterator[Any]:
 
 
 def _referents(value: object) -> Iterable[object]:
-    """What an object keeps alive of its own: a function its closure, and not the module that it stands in."""
+    """What an object itself keeps alive: for a function its closure, but not the module that defines it."""
     if isinstance(value, _PASSED):
         return ()
     if isinstance(value, FunctionType):
         return value.__closure__ or ()
-    # a tensor has its gradient in C++, where the garbage collector sees nothing; of one that is no leaf torch warns
+    # a tensor holds its gradient in C++, where the garbage collector does not look; for a non-leaf torch warns
     if getattr(type(value), "__torch_function__", None) is not None and getattr(value, "is_leaf", False):
         return (*gc.get_referents(value), getattr(value, "grad", None))
     return gc.get_referents(value)
 
 
 def _last_locals() -> Iterator[Mapping[str, Any]]:
-    """Local variables that the newest error keeps alive."""
+    """The local variables that the newest error keeps alive."""
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     traceback: TracebackType | None = getattr(error, "__traceback__", None)
     while traceback is not None:
-        # the notebook's own names are those of its cells, and stand above
+        # frames of the notebook itself have its own names, which are listed above
         if traceback.tb_frame.f_locals is not traceback.tb_frame.f_globals:
             yield dict(traceback.tb_frame.f_locals)
         traceback = traceback.tb_next
@@ -181,7 +181,7 @@ def _allocated() -> int:
 
 
 def holder_cells(holder: MemoryHolder) -> tuple[str, str, str, str]:
-    """A holder as a row of a table; a class may be called anything, so that nothing in its name is hidden."""
+    """A holder as a table row; a class may have any name, so control characters in it are shown."""
     many = "" if holder.tensors == 1 else f", {format_count(holder.tensors)} tensors"
     return (
         visible(holder.name, keep=""),

@@ -1,4 +1,4 @@
-"""The steps of a scene as pictures, by what its acts are: lines, runs beside each other, copies, rungs."""
+"""The steps of a scene as pictures, by the kind of its acts: lines, runs side by side, copies, rungs."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from gpudash.units import format_bytes, format_count, format_duration
 from gpudash.workloads.lines.trace import LinesTrace
 
 LEAST_DIFFERENCE = 0.0001
-"""Relative difference of losses below which it is only said to be below."""
+"""Relative difference of losses below which only this bound is stated."""
 
 
 def line_pictures(scene: Scene, played: PlayedScene) -> list[StagePicture]:
-    """The steps of lines: those of each act after those of the one before."""
+    """The steps of lines acts, one act after the other."""
     found: list[StagePicture] = []
     for place, act in enumerate(scene.acts):
         if not isinstance(act, LinesAct):
@@ -60,7 +60,7 @@ def _of_lines(act: LinesAct, script: LineScript, result: Result) -> list[StagePi
 
 
 def copy_pictures(scene: Scene, played: PlayedScene) -> list[StagePicture]:
-    """Bytes that crossed, a column a placement of the batches."""
+    """Bytes copied, one column for each placement of the batches."""
 
     def drawn(acts: Sequence[RunAct], runs: Sequence[Run | None], at: int) -> StagePicture:
         known = runs[: at + 1]
@@ -101,7 +101,7 @@ def _of_runs(
     drawn: Callable[[Sequence[RunAct], Sequence[Run | None], int], StagePicture],
     corner: str = "",
 ) -> list[StagePicture]:
-    """A picture for each run that is over, and one for the next."""
+    """A picture for each finished run, and one for the next."""
     runs = _runs(played)
     acts = [act for act in scene.acts if isinstance(act, RunAct)]
     pictures = []
@@ -130,7 +130,7 @@ def _copy_sentence(
 
 
 def panel_pictures(scene: Scene, played: PlayedScene) -> list[StagePicture]:
-    """Runs beside each other: a panel a run, with its loss and its figures."""
+    """Runs side by side: a panel for each, with its loss and its figures."""
 
     def drawn(acts: Sequence[RunAct], runs: Sequence[Run | None], at: int) -> StagePicture:
         panels = []
@@ -181,7 +181,7 @@ def _panel_sentence(
 
 
 def both_trained(runs: Sequence[Run]) -> tuple[str, Tone, str]:
-    """Whether both devices reach the same loss; which is faster only where both are real."""
+    """Whether both devices reach the same loss; which is faster only if both are real."""
     before, after = run_loss(runs[0]), run_loss(runs[1])
     if before is None or after is None:
         return "A run was stopped, so there is nothing to compare.", "plain", ""
@@ -198,7 +198,7 @@ def both_trained(runs: Sequence[Run]) -> tuple[str, Tone, str]:
 
 
 def precisions(runs: Sequence[Run]) -> tuple[str, Tone, str]:
-    """What bf16 and fp16 take of memory, and what becomes of the loss."""
+    """The memory of bf16 and fp16, and what they do to the loss."""
     peaks = [run["memory"]["peak_allocated_bytes"] for run in runs]
     losses = [run_loss(run) for run in runs]
     if None in peaks or None in losses:
@@ -215,7 +215,7 @@ def precisions(runs: Sequence[Run]) -> tuple[str, Tone, str]:
 
 
 def rung_pictures(scene: Scene, played: PlayedScene) -> list[StagePicture]:
-    """The rungs that are predicted."""
+    """The predicted rungs."""
     model, rungs, _specs = ladder()
     results = [result for result in played.results if isinstance(result, RungResult)]
     found = ladder_pictures(scene.title, scene.subject, rungs, results, model)
@@ -225,7 +225,7 @@ def rung_pictures(scene: Scene, played: PlayedScene) -> list[StagePicture]:
 
 
 def _runs(played: PlayedScene) -> list[Run | None]:
-    """The runs that are over; ``None`` for one that did not come to its end."""
+    """The finished runs; ``None`` for one that did not complete."""
     found: list[Run | None] = []
     for result in played.results:
         whole = isinstance(result, Mapping) and result["status"] == "finished"
@@ -234,7 +234,7 @@ def _runs(played: PlayedScene) -> list[Run | None]:
 
 
 def _problem(played: PlayedScene, at: int) -> str:
-    """Why an act came to nothing, in a sentence."""
+    """Why an act failed, in a sentence."""
     result = played.results[at]
     if isinstance(result, str):
         return result
@@ -252,7 +252,7 @@ def _corner(played: PlayedScene) -> str:
 
 
 def comparison_pictures(scene: Scene, played: PlayedScene) -> list[StagePicture]:
-    """Comparisons of this CPU with a predicted card: a panel each, with both times and their ratio."""
+    """Comparisons of this CPU with a predicted card: a panel for each, with both times and their ratio."""
 
     def drawn(acts: Sequence[RunAct], runs: Sequence[Run | None], at: int) -> StagePicture:
         panels = []

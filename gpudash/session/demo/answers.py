@@ -1,4 +1,4 @@
-"""What the results of a scene's acts answer to its question."""
+"""Computes the answer to a scene's question from the results of its acts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from gpudash.units import MIB
 from gpudash.workloads.lines.trace import LinesTrace
 
 SAME_LOSS = 0.01
-"""Relative difference up to which two losses count as the same: what rounding in another order brings about."""
+"""Relative difference up to which two losses count as the same: the effect of rounding in another order."""
 
 MUCH_FASTER = 5.0
-"""Ratio of speeds that parts the second guess from the third."""
+"""Ratio of speeds that separates the second guess from the third."""
 
 ABOUT_AS_FAST = 1.05
 """Ratio of speeds up to which neither device counts as the faster."""
@@ -23,7 +23,7 @@ MOVED_BYTES = 64 * MIB
 
 
 def peak_in_tensors(results: Sequence[Result]) -> int | None:
-    """The peak, in sizes of the tensor of scene 1: the first choice is one, the last three or more."""
+    """The peak, in multiples of the tensor of scene 1: the first choice is one, the last three or more."""
     trace = _trace(results)
     if trace is None or not trace.peak:
         return None
@@ -31,7 +31,7 @@ def peak_in_tensors(results: Sequence[Result]) -> int | None:
 
 
 def where_it_was(results: Sequence[Result]) -> int | None:
-    """Where what the lines made is afterwards: 0 on the GPU, 1 still on the CPU, 2 nowhere, since a line failed."""
+    """Where the lines' result is afterwards: 0 on the GPU, 1 still on the CPU, 2 nowhere, because a line failed."""
     trace = _trace(results)
     if trace is None or not trace.moments:
         return None
@@ -42,7 +42,7 @@ def where_it_was(results: Sequence[Result]) -> int | None:
 
 
 def filled_by(results: Sequence[Result]) -> int | None:
-    """What held the most when memory ran out: 0 what a variable has, 1 what none has."""
+    """What held the most when memory ran out: 0 memory of a variable, 1 memory of no variable."""
     trace = _trace(results)
     if trace is None or not trace.moments:
         return None
@@ -53,7 +53,7 @@ def filled_by(results: Sequence[Result]) -> int | None:
 
 
 def peak_mib(results: Sequence[Result]) -> float | None:
-    """The peak of lines that ran to their end, MiB."""
+    """The peak of lines that completed, in MiB."""
     trace = _trace(results)
     if trace is None or trace.failure is not None:
         return None
@@ -61,7 +61,7 @@ def peak_mib(results: Sequence[Result]) -> float | None:
 
 
 def kept_mib(results: Sequence[Result]) -> float | None:
-    """What lines that ran to their end leave on the card, MiB."""
+    """What lines that completed leave on the card, in MiB."""
     trace = _trace(results)
     if trace is None or trace.failure is not None or not trace.moments:
         return None
@@ -69,7 +69,7 @@ def kept_mib(results: Sequence[Result]) -> float | None:
 
 
 def outcome(results: Sequence[Result]) -> int | None:
-    """How lines ended: 0 well, 1 with an error, 2 out of memory."""
+    """How lines ended: 0 normally, 1 with an error, 2 out of memory."""
     trace = _trace(results)
     if trace is None:
         return None
@@ -79,7 +79,7 @@ def outcome(results: Sequence[Result]) -> int | None:
 
 
 def asserted(choices: Sequence[str], results: Sequence[Result]) -> int | None:
-    """Which choice is what an assertion of the lines found: the one that its message ends in."""
+    """The choice that an assertion in the lines reports: the one that its message ends with."""
     trace = _trace(results)
     if trace is None or trace.failure is None:
         return None
@@ -103,28 +103,28 @@ def predicted_times(results: Sequence[Result]) -> float | None:
 
 
 def speedup(run: Run) -> float | None:
-    """Of a comparison of this CPU with a predicted card: measured time by predicted time."""
+    """For a comparison of this CPU with a predicted card: measured time divided by predicted time."""
     outcome_of_run = run["result"]
     try:
         return float(outcome_of_run["measured"]["step_seconds"] / outcome_of_run["card"]["time"]["median_s"])
     except (KeyError, TypeError, ZeroDivisionError):
-        return None  # it was stopped, or nothing could be predicted
+        return None  # it was stopped, or no prediction was possible
 
 
 def _trace(results: Sequence[Result]) -> LinesTrace | None:
-    """What came of the first lines; ``None`` where they were not played."""
+    """The result of the first lines; ``None`` if they were not played."""
     if not results or not isinstance(results[0], LinesTrace):
         return None
     return results[0]
 
 
 def copied_bytes(run: Run) -> int:
-    """Bytes that crossed in all stages of a run."""
+    """Bytes copied in all stages of a run."""
     return sum(stage["bytes"] or 0 for stage in run["stages"] if stage["copied"])
 
 
 def copies(results: Sequence[Result]) -> int | None:
-    """How much more crosses there and back than one way: as much, about twice, five times."""
+    """How much more is copied there and back than one way: as much, about twice, five times."""
     runs = [result for result in results if isinstance(result, Mapping)]
     if len(runs) < 3 or not copied_bytes(runs[1]):
         return None
@@ -135,7 +135,7 @@ def copies(results: Sequence[Result]) -> int | None:
 
 
 def trained_answer(results: Sequence[Result]) -> int | None:
-    """A training on the CPU and one on a GPU: of a simulated GPU the losses are compared, else the speeds."""
+    """For a training on the CPU and one on a GPU: the losses are compared for a simulated GPU, else the speeds."""
     runs = [result for result in results if isinstance(result, Mapping)]
     if len(runs) < 2:
         return None
@@ -155,7 +155,7 @@ def trained_answer(results: Sequence[Result]) -> int | None:
 
 
 def fewer_bytes(results: Sequence[Result]) -> int | None:
-    """How much of fp32's peak bf16 leaves: about half, less than all, all of it."""
+    """How much of fp32's peak remains in bf16: about half, less than all, all of it."""
     runs = [result for result in results if isinstance(result, Mapping)]
     peaks = [run["memory"]["peak_allocated_bytes"] for run in runs]
     if len(peaks) < 2 or not peaks[0] or peaks[1] is None:
@@ -167,7 +167,7 @@ def fewer_bytes(results: Sequence[Result]) -> int | None:
 
 
 def run_loss(run: Run) -> float | None:
-    """The loss at the end of a run, the median of its last 20 steps."""
+    """The loss at the end of a run: the median of its last 20 steps."""
     loss = run["metrics"].get("loss", {}).get("last_20_median")
     if loss is None:
         return None
@@ -175,7 +175,7 @@ def run_loss(run: Run) -> float | None:
 
 
 def run_speed(run: Run) -> str:
-    """How many items a second a run came to."""
+    """The items per second of a run."""
     speed = run["metrics"].get("throughput", {}).get("median")
     if speed is None:
         return "–"

@@ -1,6 +1,6 @@
-"""The scenes of the demo, in the order in which they are shown.
+"""The scenes of the demo, in playing order.
 
-Of a simulated GPU bytes and losses are told, and a rate only as that of this computer's CPU.
+For a simulated GPU only bytes and losses are shown; a rate is always labelled as this computer's CPU's.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from gpudash.specs import TrainingSpec
 from gpudash.units import MIB
 
 LIMIT = 256 * MIB
-"""What a card of the lines has: few blocks fill it."""
+"""The memory of the card for lines: a few blocks fill it."""
 
 SMALL_STEPS = 60
-"""Steps of the training that runs on both devices: enough to see the loss fall."""
+"""Steps of the training that runs on both devices: enough for the loss to fall."""
 
 _SMALL = TrainingSpec.model_validate({"width": 64, "depth": 2, "sequence": 32, "steps": SMALL_STEPS, "epochs": 2})
 
 _PRECISE = {"width": 128, "depth": 2, "sequence": 64, "batch": 16, "steps": 20, "epochs": 1}
 
 MY_LINES = "a = torch.randn(4096, 4096)\nb = a @ a\nc = (a + b).relu()"
-"""What the editor has at first."""
+"""The initial text of the editor."""
 
 
 def _mistake(source: str, mend: str, end: str = "", limit: int = 48 * MIB) -> LinesAct:
@@ -204,4 +204,4 @@ SCENES = (
         editable=True,
     ),
 )
-"""The scenes, in the order in which they are shown."""
+"""The scenes, in playing order."""

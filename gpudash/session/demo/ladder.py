@@ -1,4 +1,4 @@
-"""The ladder of remedies: one model, made smaller rung by rung, each rung's peak predicted by a dry run."""
+"""The ladder of remedies: one model that shrinks rung by rung, with each rung's peak predicted by a dry run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpudash.specs.model_names import find_model
 from gpudash.units import GIB, format_bytes
 
 CARD_BYTES = 4 * GIB
-"""The card that the model is to fit: a small one, which the first rungs have no room on."""
+"""The card that the model should fit: a small one, too small for the first rungs."""
 
 
 BATCH, SMALLER = 12, 3
@@ -25,13 +25,13 @@ BATCH, SMALLER = 12, 3
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """A change of the run below it.
+    """A change to the run of the rung below.
 
     Attributes:
-        label: in a few words of code.
-        short: over its column.
-        fields: that it changes.
-        effect: what it brings and costs.
+        label: a few words of code.
+        short: the caption of its column.
+        fields: the fields it changes.
+        effect: what it gains and costs.
     """
 
     label: str
@@ -42,7 +42,7 @@ class Rung:
 
 @dataclass(frozen=True, slots=True)
 class RungResult:
-    """What was predicted of a rung; an ``estimate`` or a ``problem`` in a sentence."""
+    """The prediction for a rung: an ``estimate``, or a ``problem`` in a sentence."""
 
     rung: Rung
     estimate: Estimate | None = None
@@ -50,7 +50,7 @@ class RungResult:
 
     @property
     def needed(self) -> int:
-        """Bytes at the peak; 0 where that is not known."""
+        """Bytes at the peak; 0 if not known."""
         return (self.estimate.needed_bytes or 0) if self.estimate is not None else 0
 
 
@@ -77,7 +77,7 @@ MODEL_RUNGS = (
         "save_on_cpu()", "offload", {"offload": "activations"}, "what the layers keep crosses the bus, there and back"
     ),
 )
-"""Rungs of a model that transformers builds."""
+"""Rungs for a model that transformers builds."""
 
 OWN_RUNGS = (
     *_LOWER,
@@ -86,11 +86,11 @@ OWN_RUNGS = (
     ),
     _CHECKPOINT,
 )
-"""Rungs of a model of torch alone."""
+"""Rungs for a model in plain torch."""
 
 
 def ladder() -> tuple[str, tuple[Rung, ...], tuple[Spec, ...]]:
-    """The model in a few words, the rungs, and what each of them asks to predict: every change with those before it."""
+    """The model in a few words, the rungs, and the spec to predict for each: its change and all those before it."""
     model = "GPT-2, 124 million weights"
     rungs: tuple[Rung, ...] = MODEL_RUNGS
     spec = _gpt2()
@@ -114,7 +114,7 @@ def _gpt2() -> Spec | None:
 def ladder_pictures(
     title: str, question: str, rungs: Sequence[Rung], results: Sequence[RungResult], model: str
 ) -> list[StagePicture]:
-    """The rungs as far as they are predicted, and one that is being predicted."""
+    """The rungs predicted so far, and the one being predicted."""
     corner = f"{format_bytes(CARD_BYTES)} simulated · predicted"
     pictures = []
     for at in range(len(results) + 1):
@@ -174,14 +174,14 @@ def _picture(
 
 
 def state_of(place: int, at: int) -> ColumnState:
-    """Whether a rung has been climbed, is looked at, or is to come."""
+    """Whether a rung is done, current, or still to come."""
     if place < at:
         return "past"
     return "now" if place == at else "coming"
 
 
 def _blocks(result: RungResult) -> tuple[StageBlock, ...]:
-    """What a rung has at its peak, what lives longest lowest."""
+    """What a rung holds at its peak, the longest-lived at the bottom."""
     estimate = result.estimate
     if estimate is None:
         return ()

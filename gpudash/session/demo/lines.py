@@ -1,4 +1,4 @@
-"""A few lines of PyTorch, run in a process of their own: whatever they do, the window goes on."""
+"""A few lines of PyTorch, run in a separate process: whatever they do, the window stays responsive."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from gpudash.workloads.lines.trace import ENDED, LineFailure, LinesTrace
 COMMAND = (sys.executable, "-m", "gpudash.workloads.lines.process")
 
 LONGEST_S = 20.0
-"""How long lines may run before their process is ended."""
+"""How long lines may run before their process is killed."""
 
 
 class LinesProcess:
-    """Runs lines, one request at a time. One thread asks and polls; nothing waits.
+    """Runs lines, one request at a time. Use from one thread, which requests and polls; nothing blocks.
 
     Args:
-        command: the process, `COMMAND` unless given.
-        clock: seconds of any origin.
+        command: the process to start, `COMMAND` by default.
+        clock: returns seconds from any origin.
         longest_s: how long lines may run.
     """
 
@@ -47,21 +47,21 @@ class LinesProcess:
 
     @property
     def busy(self) -> bool:
-        """Whether lines are on, or wait for torch."""
+        """Whether lines are running, or waiting for torch."""
         return self._request is not None
 
     @property
     def loading(self) -> bool:
-        """Whether torch is not there yet."""
+        """Whether torch is still being imported."""
         return self.busy and not self._ready
 
     @property
     def line(self) -> int:
-        """The line that was on when it was last heard of, from 1."""
+        """The line that was running at the last report, from 1."""
         return self._line
 
     def warm_up(self) -> str:
-        """Start the process, so that torch is there when lines come; why that cannot be, in one sentence, or ""."""
+        """Start the process, so that torch is imported when lines arrive; return why that failed, or ""."""
         if self._child is not None:
             return ""
         self._ready = False
@@ -73,7 +73,7 @@ class LinesProcess:
         return ""
 
     def ask(self, source: str, limit: int, *, on_gpu: bool = True) -> None:
-        """Run ``source`` on a simulated card of ``limit`` bytes, in place of what is on."""
+        """Run ``source`` on a simulated card of ``limit`` bytes, in place of the lines that are running."""
         if self._sent:
             self._end()
         self._id += 1
@@ -82,11 +82,11 @@ class LinesProcess:
         self._line = 1
 
     def stop(self) -> None:
-        """End the lines that are on, at once; the next poll says so."""
+        """End the running lines at once; the next poll reports it."""
         self._stopped = self.busy
 
     def poll(self) -> LinesTrace | None:
-        """What came of the lines, once; ``None`` until then."""
+        """The result of the lines, once; ``None`` until then."""
         if self._request is None:
             return None
         if self._stopped:
@@ -113,7 +113,7 @@ class LinesProcess:
         return None
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until there is something for the next `poll`, at most ``timeout_s``."""
+        """Wait until the next `poll` has something to report, at most ``timeout_s``."""
         if self._child is not None:
             select.select(self._child.outputs, (), (), timeout_s)
 

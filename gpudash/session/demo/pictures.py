@@ -1,4 +1,4 @@
-"""What the stage shows at one step: code, blocks, columns, curves and a sentence, as data without a painter."""
+"""What the stage shows in one step: code, blocks, columns, curves and a sentence, as data without a painter."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ from gpudash.units import format_bytes
 from gpudash.workloads.lines.trace import ENDED, LineBlock, LineFailure, LineMoment, LinesTrace
 
 Tone = Literal["plain", "warn", "wrong", "good"]
-"""Of a sentence: nothing to note; what nobody would see; what went wrong, and waits for a key; what mends it."""
+"""Tone of a sentence: nothing to note; easily overlooked; an error, which waits for a key; a fix."""
 
 LineState = Literal["past", "now", "coming", "wrong"]
 
 MOST_COLUMNS = 10
-"""Columns that are told apart from the last row of a room."""
+"""How many columns can be distinguished from the last row of a room."""
 
 FIRST_TURNS, LAST_TURNS = 6, 4
-"""Turns of a long loop that are steps; nobody wants to press a key for each of a thousand."""
+"""Iterations of a long loop that become steps; nobody wants to press a key for each of a thousand."""
 
 MOST_BLOCKS = 4
-"""Blocks that are shown beside the code."""
+"""How many blocks are shown beside the code."""
 
 SMALL = 0.01
-"""Share of what is held below which a block that nobody named is not spoken of."""
+"""An unnamed block with a smaller share of the memory held is not mentioned."""
 
 REFUSED = "refused"
-"""The kind of a block that there was no room for."""
+"""The kind of a block for which there was no memory."""
 
 KINDS = ("weights", "optimizer state", "activations", "inputs", "gradients", "other tensors", "KV cache")
-"""Colours of variables, in the order in which they come."""
+"""Colours of variables, in order of appearance."""
 
 UNNAMED, WORKSPACE = "temporary", "workspace"
-"""Colours of what no variable has, and of what kernels keep for themselves."""
+"""Colours of memory that no variable has, and of memory that kernels keep for themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class CodeLine:
-    """A line of code, or of what is changed.
+    """A line of code, or of a change.
 
     Attributes:
-        number: before it; "" for none.
-        text: as it stands.
-        figure: what it does to memory, once that is known.
-        state: whether it is over, is looked at, is to come, or has failed.
-        warns: whether its figure is one that nobody would see in the code.
+        number: its line number; "" if none.
+        text: its text.
+        figure: its effect on memory, once known.
+        state: whether it is done, current, still to come, or failed.
+        warns: whether its figure cannot be seen in the code.
     """
 
     number: str
@@ -58,14 +58,14 @@ class CodeLine:
 
 @dataclass(frozen=True, slots=True)
 class StagePanel:
-    """A run beside others: its curve on axes that all share, and its figures.
+    """A run beside others: its curve on axes shared by all, and its figures.
 
     Attributes:
         title: a few words.
-        losses: of its steps, as far as it has come.
-        steps: that it takes.
+        losses: of its steps so far.
+        steps: total number of steps.
         figures: names and values.
-        state: whether it is over, is on, or is to come.
+        state: whether it is done, running, or still to come.
     """
 
     title: str
@@ -77,13 +77,13 @@ class StagePanel:
 
 @dataclass(frozen=True, slots=True)
 class GuessRow:
-    """A guess beside what came.
+    """A guess beside the outcome.
 
     Attributes:
         question: in a few words.
-        guess: as it was made; "" without one.
-        came: the answer; "" where there was none.
-        right: whether both agree; ``None`` where one is missing.
+        guess: as made; "" without one.
+        came: the answer; "" without one.
+        right: whether both agree; ``None`` if one is missing.
     """
 
     question: str
@@ -98,20 +98,20 @@ class StagePicture:
 
     Attributes:
         title: of the scene.
-        question: what it is about, or what may be guessed now.
+        question: the subject, or what can be guessed now.
         corner: the limit, and what is simulated.
         code: the lines.
         blocks_title: over the blocks.
-        blocks: what is held now.
+        blocks: the memory held now.
         chart: the columns; ``None`` without them.
-        panels: the runs beside each other.
-        sentence: what is to be seen.
-        remark: a figure at the end of the sentence.
+        panels: the runs side by side.
+        sentence: what to notice.
+        remark: a figure after the sentence.
         tone: of the sentence.
-        choices: guesses that may be made now.
-        unit: of the number that may be guessed now; "" where none may.
-        verdict: what became of the guess; "" before that is known.
-        rows: guesses beside what came, in place of code and chart.
+        choices: the guesses available now.
+        unit: of the number to guess now; "" if there is none.
+        verdict: whether the guess was right; "" before that is known.
+        rows: guesses beside outcomes, in place of code and chart.
     """
 
     title: str
@@ -132,7 +132,7 @@ class StagePicture:
 
     @property
     def description(self) -> str:
-        """All of it in words, for those who do not see it."""
+        """The whole picture as text, for people who cannot see it."""
         parts = [f"{self.title}. {self.question}", self.verdict, self.sentence, self.remark]
         parts += [f"Now line {line.number}: {line.text}." for line in self.code if line.state in ("now", "wrong")]
         parts += [f"{block.name} {format_bytes(block.bytes)}." for block in self.blocks]
@@ -142,7 +142,7 @@ class StagePicture:
 
 @dataclass
 class _Colours:
-    """The colour of each variable, in the order in which they come."""
+    """The colour of each variable, in order of appearance."""
 
     known: dict[str, str] = field(default_factory=dict)
 
@@ -159,16 +159,16 @@ class _Colours:
 
 @dataclass(frozen=True, slots=True)
 class LineScript:
-    """What is said of lines beside what their trace tells.
+    """Text for lines in addition to their trace.
 
     Attributes:
         title: of the scene.
-        question: in its head.
+        question: in the header.
         before: the sentence before the first line.
-        mend: what to write in place of a line that fails.
-        end: the sentence at the end; made from the trace unless given.
-        corner: what stands in the corner.
-        remark: at the sentence of the highest column.
+        mend: what to write instead of a failing line.
+        end: the sentence at the end; derived from the trace by default.
+        corner: text in the corner.
+        remark: beside the sentence of the highest column.
     """
 
     title: str = ""
@@ -186,12 +186,12 @@ def code_of(source: Sequence[str]) -> tuple[CodeLine, ...]:
 
 
 def empty_chart(limit: float | None, titles: Sequence[str] = ()) -> StageChart:
-    """A chart before anything was measured."""
+    """A chart before any measurement."""
     return StageChart("GPU MEMORY", tuple(StageColumn(title, (), "coming", " ") for title in titles), limit)
 
 
 def pictures_of(trace: LinesTrace, script: LineScript) -> list[StagePicture]:
-    """The steps of lines that have run: before the first, each that does something, and the end."""
+    """The steps of lines that have run: before the first line, each line with an effect, and the end."""
     if not trace.moments and trace.failure is None:
         return []
     moments = _collapsed(trace.moments)
@@ -247,7 +247,7 @@ def pictures_of(trace: LinesTrace, script: LineScript) -> list[StagePicture]:
 
 
 def _is_end(place: int, columns: Sequence[StageColumn], trace: LinesTrace) -> bool:
-    """Whether a column is what is left at the end."""
+    """Whether a column shows what is left at the end."""
     return trace.failure is None and place == len(columns) - 1
 
 
@@ -261,7 +261,7 @@ def failure_sentence(failure: LineFailure, limit: int) -> str:
         )
     message = failure.message.partition(". ")[0].rstrip(".!")
     if failure.kind == ENDED and message[:1].isupper():
-        return f"{message}."  # of no line
+        return f"{message}."  # no line is known
     if failure.kind == ENDED:
         return f"Line {failure.line} {message}."
     if not message:
@@ -270,8 +270,8 @@ def failure_sentence(failure: LineFailure, limit: int) -> str:
 
 
 def _collapsed(moments: Sequence[LineMoment]) -> list[LineMoment]:
-    """The turns of a loop as one moment each, its highest; a line outside of loops keeps all that it has, unless that
-    does next to nothing to memory."""
+    """Each iteration of a loop as one moment, its highest; a line outside loops keeps all its moments, unless their
+    effect on memory is negligible."""
     found: list[LineMoment] = []
     host: tuple[LineBlock, ...] = ()
     for moment in moments:
@@ -293,7 +293,7 @@ def _collapsed(moments: Sequence[LineMoment]) -> list[LineMoment]:
 
 
 def _without_begun_turn(moments: list[LineMoment]) -> list[LineMoment]:
-    """Without the turn that failed, where it came no higher than the one before: its failure has a column."""
+    """Drop the iteration that failed, if it was no higher than the one before: its failure has a column."""
     if len(moments) > 1 and moments[-2].turn and moments[-1].bytes <= moments[-2].bytes:
         return moments[:-1]
     return moments
@@ -323,12 +323,12 @@ def _block(block: LineBlock, colours: _Colours) -> StageBlock:
 
 
 def _block_cards(held: Sequence[StageBlock], moment: LineMoment | None) -> tuple[StageBlock, ...]:
-    """The largest blocks, in their order, and what lies in the computer's own memory; the smallest of many together."""
+    """The largest blocks, in order, and what is in host memory; the smallest are combined if there are many."""
     least = 0.005 * max((one.bytes for one in held), default=0.0)
     found = [block for block in held if block.bytes >= least]
     host = moment.host if moment is not None else ()
     found += [StageBlock(block.name, float(block.bytes), "host", remark="on the CPU") for block in host]
-    if len(found) > MOST_BLOCKS:  # a workspace is beside its line, and in the plot: the line's own blocks go first
+    if len(found) > MOST_BLOCKS:  # the line's own blocks first: a workspace is also beside its line and in the plot
         found = [block for block in found if block.kind != WORKSPACE]
     if len(found) <= MOST_BLOCKS:
         return tuple(found)
@@ -351,7 +351,7 @@ def _blocks_title(moment: LineMoment | None, *, failed: bool) -> str:
 
 
 def _failed_column(trace: LinesTrace, colours: _Colours) -> StageColumn:
-    """What was held when a line failed, and what it asked for beyond."""
+    """What was held when a line failed, and what it requested in addition."""
     failure = trace.failure
     assert failure is not None
     held: tuple[StageBlock, ...] = ()
@@ -384,7 +384,7 @@ def _code(trace: LinesTrace, moments: Sequence[LineMoment], at: int, *, failed: 
     if failed and trace.failure is not None:
         now = trace.failure.line
     seen = _raw_until(trace, moments, at)
-    # a line that does nothing to memory, such as a loop's first, is over with those behind it
+    # a line without an effect on memory, such as the head of a loop, is done once later lines are
     furthest = max((moment.line for moment in seen), default=0)
     lines = []
     for number, text in enumerate(trace.source, 1):
@@ -403,7 +403,7 @@ def _code(trace: LinesTrace, moments: Sequence[LineMoment], at: int, *, failed: 
 
 
 def _raw_until(trace: LinesTrace, moments: Sequence[LineMoment], at: int) -> Sequence[LineMoment]:
-    """The moments up to the one that is looked at, those of a loop's whole turn."""
+    """The moments up to the current one, including the whole iteration of a loop."""
     if not 0 < at <= len(moments):
         return trace.moments if at else ()
     reached = moments[at - 1]
@@ -415,7 +415,7 @@ def _raw_until(trace: LinesTrace, moments: Sequence[LineMoment], at: int) -> Seq
 
 
 def _line_figure(moments: Sequence[LineMoment]) -> tuple[str, bool]:
-    """What a line takes, and gives back: "+ 512, then − 256 MiB"; and whether that is more than what it keeps."""
+    """What a line allocates and frees: "+ 512, then − 256 MiB"; and whether that is more than what it keeps."""
     before, after = moments[0].before, moments[-1].after
     rise = max(moment.bytes for moment in moments) - before
     stays = after - before

@@ -1,6 +1,6 @@
-"""Scenes, of the demo and of lessons: what is run, what may be guessed first, and how it is shown.
+"""Scenes, for the demo and for lessons: what runs, what can be guessed first, and how it is shown.
 
-An act is lines of code on a simulated card, a run of a workload, or a rung of the ladder, which is predicted.
+An act is lines of code on a simulated card, a run of a workload, or a rung of the ladder, which is only predicted.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from gpudash.workloads.lines.trace import LinesTrace
 Run = Mapping[str, Any]
 
 MOST = 1_000_000_000
-"""The largest number that is taken for a guess."""
+"""The largest number accepted as a guess."""
 
 Where = Literal["cpu", "gpu", "best"]
-"""The CPU; a GPU, real or simulated; the GPU where there is one, else the CPU."""
+"""The CPU; a GPU, real or simulated; the GPU if there is one, else the CPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class SceneQuestion:
-    """A guess that can be made before it is measured.
+    """A guess to make before the measurement.
 
     Attributes:
-        text: what is requested.
-        choices: the three guesses; none where a number is guessed.
+        text: the question.
+        choices: the three guesses; empty if a number is guessed.
         kinds: kinds of device on which the runs answer it.
         unit: of the number: "MiB", or "times".
-        near: relative difference up to which a number is right.
-        why: why it came out so, in a sentence, which is the last step of the scene; "" for none.
+        near: relative difference up to which a number counts as right.
+        why: the reason for the outcome, in a sentence, shown as the last step of the scene; "" if none.
     """
 
     text: str
@@ -46,7 +46,7 @@ class SceneQuestion:
     why: str = ""
 
     def label(self, value: float) -> str:
-        """A guess, or the answer, in words."""
+        """A guess, or the answer, as text."""
         if self.choices:
             return self.choices[int(value)]
         digits = 0 if value >= 10 or value == round(value) else 1
@@ -62,7 +62,7 @@ class SceneQuestion:
         """The guess that somebody typed: the number of a choice, from 1, or a number in the question's unit.
 
         Raises:
-            ValueError: one sentence, when it is none.
+            ValueError: one sentence, when the text is neither.
         """
         typed = text.strip()
         if self.choices:
@@ -82,14 +82,14 @@ class SceneQuestion:
 
 @dataclass(frozen=True, slots=True)
 class LinesAct:
-    """Lines that are run one by one on a simulated card.
+    """Lines that run one by one on a simulated card.
 
     Attributes:
         source: the lines.
-        limit: bytes that the card has.
-        on_gpu: whether a tensor that names no device is made there.
-        script: what is said of them; its title and question are the scene's.
-        is_mistake: whether they pass, and should not.
+        limit: bytes of the card.
+        on_gpu: whether tensors that name no device are created on the card.
+        script: text about them; its title and question are the scene's.
+        is_mistake: whether they succeed although they should fail.
     """
 
     source: str
@@ -105,9 +105,9 @@ class RunAct:
 
     Attributes:
         label: what it is, in a few words.
-        code: the line that makes it differ.
-        spec: what is run.
-        where: on which device.
+        code: the line that distinguishes it.
+        spec: what to run.
+        where: the device.
     """
 
     label: str
@@ -121,8 +121,8 @@ class RungAct:
     """A rung of the ladder.
 
     Attributes:
-        place: which one.
-        spec: what is predicted.
+        place: its index.
+        spec: what to predict.
     """
 
     place: int
@@ -131,18 +131,18 @@ class RungAct:
 
 Act = LinesAct | RunAct | RungAct
 Result = LinesTrace | RungResult | Run | str
-"""What came of an act: of a run its summary with its ``losses``; a sentence where it could not be played."""
+"""The result of an act: for a run its summary with its ``losses``; a sentence if it could not be played."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlayedScene:
-    """A scene as far as it has been played.
+    """A scene, as far as it has been played.
 
     Attributes:
-        results: of the acts that are over.
-        running: the run that is on, as its summary; ``None`` without one.
-        device: that runs are on.
-        waiting: why the next act has not begun, in a sentence; "" where it has.
+        results: of the finished acts.
+        running: the current run, as its summary; ``None`` without one.
+        device: the device of the runs.
+        waiting: why the next act has not begun, in a sentence; "" if it has.
     """
 
     results: tuple[Result, ...] = ()
@@ -152,7 +152,7 @@ class PlayedScene:
 
     @property
     def simulated(self) -> bool:
-        """Whether the runs' device is."""
+        """Whether the runs' device is simulated."""
         return self.device.startswith("sim")
 
 
@@ -162,12 +162,12 @@ class Scene:
 
     Attributes:
         title: a few words.
-        subject: what it is about, a short question or sentence.
-        acts: what is run, in order; none of a scene that only shows.
-        pictures: the steps, as far as they are known.
-        questions: what may be guessed; the first that suits the device is requested.
-        answer: which guess is right, the place of a choice or a number; ``None`` where the results do not tell.
-        editable: whether the lines are the presenter's to change.
+        subject: the topic, a short question or sentence.
+        acts: what runs, in order; empty for a scene that only shows something.
+        pictures: the steps known so far.
+        questions: possible questions; the first one that suits the device is asked.
+        answer: the right guess, the index of a choice or a number; ``None`` if the results do not determine it.
+        editable: whether the presenter may change the lines.
     """
 
     title: str
@@ -180,16 +180,16 @@ class Scene:
 
     @property
     def editable_lines(self) -> LinesAct | None:
-        """The lines that are the presenter's to change; ``None`` of any other scene."""
+        """The lines that the presenter may change; ``None`` for any other scene."""
         if self.editable and self.acts and isinstance(self.acts[0], LinesAct):
             return self.acts[0]
         return None
 
     def question(self, kind: str) -> SceneQuestion | None:
-        """What may be guessed where the runs are on a device of this kind; ``None`` when nothing may."""
+        """The question to ask if the runs are on a device of this kind; ``None`` if there is none."""
         return next((question for question in self.questions if kind in question.kinds), None)
 
 
 def _shown(text: str) -> str:
-    """What somebody typed, within bounds."""
+    """What somebody typed, shortened for display."""
     return repr(text if len(text) <= 20 else f"{text[:20]}…")

@@ -1,8 +1,8 @@
-"""Plays the scenes: acts are run one after another, and the presenter walks through what they showed.
+"""Plays the scenes: acts run one after another, and the presenter steps through their results.
 
-`Show.tick` moves it on, whoever has a clock. The session is asked to start runs as its other users ask it; a run that
-is not the demo's is never ended unless the presenter says so. A step that went wrong waits for a key, as a question
-does and the end of a scene; other steps follow by themselves unless the show is paused.
+Whoever has a clock calls `Show.tick` to advance it. Runs are started through the session like any other; a run that is
+not the demo's is ended only if the presenter says so. A step with an error waits for a key, as do a question and the
+end of a scene; other steps follow by themselves unless the show is paused.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gpudash.session.predicting.estimates import Estimates
 
 GPU_PATIENCE_S = 3.0
-"""How long a GPU is waited for once torch is there; a simulated one is offered only then."""
+"""How long to wait for a GPU once torch is imported; only then a simulated one is offered."""
 
 OnGuess = Callable[[Scene, SceneQuestion, float, float | None], None]
 
@@ -49,12 +49,12 @@ NO_GPU = "There is no GPU here, real or simulated, so this cannot be shown."
 
 @dataclass(frozen=True, slots=True)
 class ShowPace:
-    """Seconds that a step stays before the next one follows by itself.
+    """How long a step stays before the next one follows by itself, in seconds.
 
     Attributes:
         step: a step of lines or of the ladder.
-        wrong: one that went wrong, and a question, in a show that waits for nobody.
-        end: the last step of a scene, likewise.
+        wrong: a step with an error, and a question, in a show that waits for nobody.
+        end: the last step of a scene, in such a show.
     """
 
     step: float = 3.0
@@ -70,27 +70,27 @@ class Show:
     """The demo, from its first scene to its last.
 
     Args:
-        session: runs the acts that are runs.
-        auto: wait for nobody.
-        guesses: ask before it is shown.
-        simulate: prefer the simulated GPU, as ``--simulate`` asks.
-        isolate: as `Session.start_run` takes it; asked at every run.
-        pace: how long things stay.
-        scenes: what is played.
-        lines: runs the acts that are lines.
-        estimates: makes what predicts the acts that are rungs; called when the first is asked for.
-        on_guess: is called with the scene, its question, the guess, and the answer, ``None`` where that is not known:
-            as a guess is taken, and once it is answered.
+        session: executes the acts that are runs.
+        auto: never wait for the presenter.
+        guesses: ask for guesses before results are shown.
+        simulate: prefer the simulated GPU, as with ``--simulate``.
+        isolate: as for `Session.start_run`; called for every run.
+        pace: how long steps stay.
+        scenes: the scenes to play.
+        lines: executes the acts that are lines.
+        estimates: creates the predictor for acts that are rungs; called for the first of them.
+        on_guess: called with the scene, its question, the guess, and the answer, ``None`` if that is not known: when a
+            guess is made, and again when it is answered.
 
     Attributes:
-        position: of the scene.
-        step: of the scene, from 0: the picture that is shown.
-        paused: no step follows by itself.
+        position: index of the scene.
+        step: of the scene, from 0: the picture shown.
+        paused: whether steps do not follow by themselves.
         ended: whether the demo is over.
-        guess: that was taken, the place of a choice or a number; ``None``: none.
-        asking: whether a guess is awaited.
-        busy: whether a run of the user's is in the way.
-        failures: acts that did not come to the end that they should, in sentences, of all scenes.
+        guess: the guess made, the index of a choice or a number; ``None`` if none.
+        asking: whether the show waits for a guess.
+        busy: whether a run of the user's blocks the next act.
+        failures: acts that did not end as they should, in sentences, for all scenes.
     """
 
     def __init__(
@@ -136,24 +136,24 @@ class Show:
 
     @property
     def scene(self) -> Scene:
-        """The scene that is played."""
+        """The current scene."""
         return self.scenes[self.position]
 
     @property
     def question(self) -> SceneQuestion | None:
-        """What may be guessed in this scene, on the devices there are."""
+        """The question of this scene for the available devices."""
         if not self.guesses:
             return None
         return self.scene.question(kind_of(self._device("best") or "cpu"))
 
     @property
     def pictures(self) -> Sequence[StagePicture]:
-        """The steps of the scene as far as they are known; the first is always there."""
+        """The steps of the scene known so far; the first one always exists."""
         return self._pictures
 
     @property
     def picture(self) -> StagePicture:
-        """The step that is shown; while a guess is awaited the question, and at the end what became of the guess."""
+        """The current step; during a question the question, and at the end whether the guess was right."""
         if not self._pictures:
             return StagePicture(self.scene.title, self.scene.subject, sentence=self._waiting or LOADING)
         shown = self._pictures[min(self.step, len(self._pictures) - 1)]
@@ -167,17 +167,17 @@ class Show:
 
     @property
     def complete(self) -> bool:
-        """Whether all acts of the scene are over."""
+        """Whether all acts of the scene are done."""
         return not self._pending
 
     @property
     def at_end(self) -> bool:
-        """Whether the last step of a scene that is over is shown."""
+        """Whether the last step of a finished scene is shown."""
         return not self._pending and self.step >= len(self._pictures) - 1
 
     @property
     def verdict(self) -> str:
-        """The guess beside what came; "" where nothing was asked or the results do not tell."""
+        """The guess beside the outcome; "" if nothing was asked or the results do not determine it."""
         question, answer = self.question, self.answer
         if question is None or answer is None:
             return ""
@@ -193,14 +193,14 @@ class Show:
 
     @property
     def answer(self) -> float | None:
-        """Which guess is right; ``None`` where nothing is asked, or not known, or not yet."""
+        """The right guess; ``None`` if nothing is asked, or it is not known (yet)."""
         if self.question is None or self._pending:
             return None
         return self.scene.answer(self._results)
 
     @property
     def waits(self) -> bool:
-        """Whether only a key goes on: a question, a step that went wrong, the end of a scene."""
+        """Whether only a key continues: a question, a step with an error, the end of a scene."""
         return self.asking or self.at_end or self.picture.tone == "wrong"
 
     @property
@@ -210,37 +210,37 @@ class Show:
 
     @property
     def follows(self) -> bool:
-        """Whether a step that is known already comes next."""
+        """Whether the next step is already known."""
         return self.step < len(self._pictures) - 1
 
     @property
     def source(self) -> str:
-        """The lines of a scene that is the presenter's to change; "" of any other."""
+        """The lines that the presenter may change in this scene; "" for any other scene."""
         act = self.scene.editable_lines
         return "" if act is None else act.source
 
     @property
     def limit(self) -> int:
-        """Bytes of the card of such a scene; 0 of any other."""
+        """Bytes of the card of such a scene; 0 for any other."""
         act = self.scene.editable_lines
         return 0 if act is None else act.limit
 
     @property
     def runs_workloads(self) -> bool:
-        """Whether a scene runs a workload, for which torch has to be there in the session."""
+        """Whether a scene runs a workload, for which the session needs torch."""
         return any(isinstance(act, RunAct) for scene in self.scenes for act in scene.acts)
 
     def warm_up(self) -> None:
-        """Let the process that runs lines import torch while something else is done; a fault is told by its scene."""
+        """Let the process for lines import torch in the background; its scene reports an error."""
         if any(isinstance(act, LinesAct) for scene in self.scenes for act in scene.acts):
             self._lines.warm_up()
 
     def start(self, position: int = 0) -> None:
-        """Begin with a scene."""
+        """Begin with the scene at this position."""
         self._begin(position)
 
     def take_guess(self, guess: float | None) -> None:
-        """Take a guess, or none, and go on; ignored when nothing is requested."""
+        """Accept a guess, or none, and continue; ignored if nothing is asked."""
         if not self.asking:
             return
         self.guess = guess
@@ -254,11 +254,11 @@ class Show:
         self.paused = True
 
     def resume(self) -> None:
-        """Go on."""
+        """Continue."""
         self.paused, self._since = False, None
 
     def forward(self) -> None:
-        """The next step; at the end of a scene the next scene. A question is passed over."""
+        """Go to the next step, or at the end of a scene to the next scene. Skips a question."""
         if self.asking:
             self.take_guess(None)
             return
@@ -269,7 +269,7 @@ class Show:
             self.next_scene()
 
     def back(self) -> None:
-        """The step before, and pause; from the first one the scene before."""
+        """Go to the step before, and pause; from the first step to the scene before."""
         self._since = None
         if self.step:
             self.paused = True
@@ -278,18 +278,18 @@ class Show:
             self._begin(self.position - 1)
 
     def next_scene(self) -> None:
-        """The next scene; after the last one the demo is over. A run of this scene is stopped."""
+        """Go to the next scene, after the last one end the demo. Stops a run of this scene."""
         if self.position + 1 < len(self.scenes):
             self._begin(self.position + 1)
         else:
             self.leave()
 
     def previous_scene(self) -> None:
-        """The scene before, or this one from its beginning."""
+        """Go to the scene before, or back to the start of this one."""
         self._begin(max(0, self.position - 1))
 
     def edit(self, source: str, limit: int) -> None:
-        """Run other lines in this scene, on a card of ``limit`` bytes."""
+        """Run different lines in this scene, on a card of ``limit`` bytes."""
         act = self.scene.editable_lines
         if act is not None:
             changed = replace(act, source=source, limit=limit)
@@ -297,16 +297,16 @@ class Show:
             self._begin(self.position)
 
     def stop_lines(self) -> None:
-        """End the lines that are on, such as an endless loop."""
+        """End the running lines, such as an endless loop."""
         self._lines.stop()
 
     def stop_users_run(self) -> None:
-        """Stop the run that is in the way, because the presenter says so; a program of the user's has SIGINT alone."""
+        """Stop the run that blocks the demo, at the presenter's request; a program of the user's only gets SIGINT."""
         if self.busy and self._session.runs.stopping is None:
             self._session.stop_run("after the demo was to begin")
 
     def leave(self) -> None:
-        """The demo is over; a run of it is stopped, and nobody else's."""
+        """End the demo; stop a run of its own, and nobody else's."""
         if self.ended:
             return
         self._stop_act()
@@ -316,10 +316,10 @@ class Show:
         self.ended = True
 
     def tick(self, now_s: float) -> None:
-        """Go on as far as possible.
+        """Advance as far as possible.
 
         Args:
-            now_s: monotonic seconds of any origin.
+            now_s: monotonic seconds from any origin.
         """
         if self.ended:
             return
@@ -338,7 +338,7 @@ class Show:
 
     @property
     def _pending(self) -> bool:
-        """Whether acts of the scene are still to be played to their end."""
+        """Whether acts of the scene still have to be played."""
         return len(self._results) < len(self.scene.acts)
 
     def _begin(self, position: int) -> None:
@@ -356,7 +356,7 @@ class Show:
         self._draw()
 
     def _follow(self, now_s: float) -> None:
-        """Show the next step when this one has been seen for long enough."""
+        """Show the next step once this one has been shown for long enough."""
         if self.paused or (self.waits and not self.auto):
             return
         stays = self._pace.step
@@ -371,7 +371,7 @@ class Show:
             self._since = now_s
 
     def _draw(self) -> None:
-        """The pictures of what is known by now."""
+        """Update the pictures from the results so far."""
         run = self._run_on()
         device = self._device("best") or "cpu"
         made_of = (self.position, len(self._results), self._waiting, self._progress(run), device, self.guess)
@@ -385,7 +385,7 @@ class Show:
         self.step = min(self.step, max(0, len(self._pictures) - 1))
 
     def _closing(self, played: PlayedScene) -> list[StagePicture]:
-        """The step that says why it came out so, once all acts are over; none where the question has no reason."""
+        """The step that gives the reason for the outcome, once all acts are done; empty if the question has none."""
         question = self.question
         if question is None or not question.why or self.answer is None:
             return []
@@ -462,7 +462,7 @@ class Show:
             self._began = True
 
     def _mark_run(self) -> None:
-        """Note once that the run is the demo's, as soon as there is a run that the note can be of."""
+        """Add a note once that the run is the demo's, as soon as there is a run to attach it to."""
         with self._session.store.lock:
             run = run_of(self._session.store.runs, self._run_id)
         if run is None or self._run_id == self._marked_id:
@@ -501,14 +501,14 @@ class Show:
         self._end_act(sentence)
 
     def _run_on(self) -> RunView | None:
-        """The run of the act that is on."""
+        """The run of the current act."""
         if not (self._began and self._pending and isinstance(self.scene.acts[len(self._results)], RunAct)):
             return None
         with self._session.store.lock:
             return run_of(self._session.store.runs, self._run_id)
 
     def _progress(self, run: RunView | None) -> object:
-        # Asked at every tick, so that the summary, with its medians, is made only of what is drawn.
+        # Called at every tick: the summary, with its medians, is computed only for what is drawn.
         if run is None:
             return None
         with self._session.store.lock:
@@ -522,7 +522,7 @@ class Show:
 
     @property
     def _own_is_on(self) -> bool:
-        """Whether the demo has begun a run that has not ended."""
+        """Whether a run of the demo's has begun and not ended."""
         if not self._began or self._run_id is None:
             return False
         with self._session.store.lock:
@@ -531,7 +531,7 @@ class Show:
             return run is None or run.running or (run is newest and self._session.running)
 
     def _stop_act(self) -> None:
-        """Stop what the scene has on."""
+        """Stop the current act of the scene."""
         act = self.scene.acts[len(self._results)] if self._pending else None
         if isinstance(act, RunAct) and self._own_is_on:
             if not self._ending:
@@ -544,13 +544,13 @@ class Show:
         self._began = False
 
     def _own_estimates(self) -> Estimates:
-        """Beside the session's, which answers the form."""
+        """A separate predictor: the session's answers the form."""
         from gpudash.session.predicting.estimates import Estimates
 
         return Estimates(self._session.machine, self._session.store)
 
     def _device(self, where: str) -> str | None:
-        """The device for an act, the same GPU in every scene; ``None`` when there is none."""
+        """The device for an act, the same GPU in every scene; ``None`` if there is none."""
         if where == "cpu":
             return "cpu"
         usable = [device.name for device in self._session.devices() if device.problem is None]
@@ -574,14 +574,14 @@ def _summary(run: RunView) -> dict[str, Any]:
 
 
 def _with_guess(picture: StagePicture, guess: float) -> StagePicture:
-    """A step with what was guessed beside its columns."""
+    """A step with the guess beside its columns."""
     if picture.chart is None:
         return picture
     return replace(picture, chart=replace(picture.chart, guess=guess))
 
 
 def _hidden(picture: StagePicture) -> StagePicture:
-    """The first step without what would give the answer away."""
+    """The first step without anything that would reveal the answer."""
     code = tuple(replace(line, figure="", state="coming") for line in picture.code)
     panels = tuple(replace(panel, losses=(), figures=(), state="coming") for panel in picture.panels)
     chart = picture.chart

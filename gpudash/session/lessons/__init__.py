@@ -1,1 +1,1 @@
-"""The lessons: scenes with a guess before each, and the sheet that keeps the guesses; no Qt."""
+"""The lessons: scenes with a guess before each, and the sheet that records the guesses; no Qt."""

@@ -1,4 +1,4 @@
-"""What lessons there are, without what it takes to play them: menus and lists read this."""
+"""The list of lessons, without what is needed to play them: for menus and lists."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class ListedLesson:
     """A lesson in a list.
 
     Attributes:
-        name: by which it is asked for.
+        name: its name on the command line.
         title: a few words.
-        about: what it shows, in a line.
-        minutes: that it takes somebody who guesses and reads.
-        scene: each, as the file has it.
+        about: what it teaches, in one line.
+        minutes: how long it takes with guessing and reading.
+        scene: each scene, as in the file.
     """
 
     name: str
@@ -33,5 +33,5 @@ class ListedLesson:
 
 @cache
 def listed_lessons() -> tuple[ListedLesson, ...]:
-    """All lessons, in the order in which they are learnt."""
+    """All lessons, in learning order."""
     return tuple(ListedLesson(**entry) for entry in tomllib.loads(FILE.read_text(encoding="utf-8"))["lesson"])

@@ -31,7 +31,7 @@ from gpudash.units import read_size
 MINE = "My three lines"
 
 MINE_QUESTION = "What is the peak of these lines?"
-"""Asked anew of every change that the learner makes."""
+"""Asked again after every change that the learner makes."""
 
 MEASURED_S = 1.0
 """How long the CPU is measured at most, for a comparison."""
@@ -45,13 +45,13 @@ ANSWERS: dict[str, Answer] = {
     "outcome": outcome,
     "times": predicted_times,
 }
-"""What a question's answer is read from, by the name that the file has for it."""
+"""Functions that compute a question's answer, by their names in the file."""
 
 OF_CHOICES: dict[str, Callable[[Sequence[str], Sequence[Result]], int | None]] = {
     "asserted": asserted,
     "first fitting": first_fitting,
 }
-"""Those that compare what came with the words of the choices."""
+"""Those that compare the result with the text of the choices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Lesson(ListedLesson):
     """A lesson.
 
     Attributes:
-        scenes: in order; the last one is the learner's own lines.
+        scenes: in order; the last one is for the learner's own lines.
     """
 
     scenes: tuple[Scene, ...]
@@ -99,7 +99,7 @@ class _Comparison(_Entry):
 
 
 class _Scene(_Entry):
-    """A scene of the demo, lines, or comparisons; with a question, unless the demo's own is kept."""
+    """A scene of the demo, lines, or comparisons; its question replaces the demo's, if given."""
 
     demo: str = ""
     acts: tuple[int, ...] = ()
@@ -144,7 +144,7 @@ class _Scene(_Entry):
 
 @cache
 def lessons() -> tuple[Lesson, ...]:
-    """All lessons, in the order in which they are learnt."""
+    """All lessons, in learning order."""
     found = []
     for listed in listed_lessons():
         scenes = tuple(_Scene.model_validate(entry).scene() for entry in listed.scene)
@@ -153,7 +153,7 @@ def lessons() -> tuple[Lesson, ...]:
 
 
 def find_lesson(name: str) -> Lesson:
-    """The lesson of a name.
+    """The lesson with this name.
 
     Raises:
         ValueError: one sentence, when there is none.

@@ -1,4 +1,4 @@
-"""The learner's sheet: every guess beside what came, in a file that nobody else can read."""
+"""The learner's sheet: every guess beside the outcome, in a file that nobody else can read."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from gpudash.system.foreign_files import read_regular_text
 logger = logging.getLogger(__name__)
 
 MOST_GUESSES = 2_000
-"""Guesses that are kept, the newest."""
+"""How many guesses are kept, the newest."""
 
 LONGEST_LINES = 4_000
-"""Characters of lines of the learner's own that are kept."""
+"""How many characters of the learner's own lines are kept."""
 
 LARGEST_BYTES = 16 * 2**20
-"""Of a sheet that is read: the most guesses with the longest lines fit."""
+"""Size of a sheet that is read: the most guesses with the longest lines fit."""
 
 
 class KeptGuess(BaseModel):
-    """A guess, as the file has it.
+    """A guess, as stored in the file.
 
     Attributes:
-        lesson: its name.
-        scene: its title.
+        lesson: name of the lesson.
+        scene: title of the scene.
         question: as it was asked.
-        guess: in words.
-        came: the answer in words; "" where the learner left before it was there.
+        guess: as text.
+        came: the answer as text; "" if the learner left before there was one.
         right: whether both agree; ``None`` without an answer.
-        source: the lines, where they are the learner's own.
+        source: the lines, if they are the learner's own.
         time_s: when, in seconds since 1970.
     """
 
@@ -63,15 +63,15 @@ class _File(BaseModel):
 
 
 class Sheet:
-    """The guesses, on one thread. A file that cannot be read is left as it is, and so is one that cannot be written.
+    """The guesses; use from one thread. A file that cannot be read, or cannot be written, is left as it is.
 
     Args:
         path: the file; ``lessons.json`` in the data folder unless given.
-        clock: seconds since 1970.
+        clock: returns seconds since 1970.
 
     Attributes:
         path: the file.
-        problem: why guesses are not kept, in a sentence; "" while they are.
+        problem: why guesses are not saved, in a sentence; "" while they are.
     """
 
     def __init__(self, path: Path | None = None, *, clock: Callable[[], float] = time.time) -> None:
@@ -83,15 +83,15 @@ class Sheet:
 
     @property
     def guesses(self) -> tuple[KeptGuess, ...]:
-        """All of them, the oldest first."""
+        """All guesses, oldest first."""
         return self._guesses
 
     def of(self, lesson: Lesson) -> dict[str, KeptGuess]:
-        """The newest guess of each scene of a lesson, by the scene's title."""
+        """The newest guess for each scene of a lesson, by the scene's title."""
         return {guess.scene: guess for guess in self._guesses if guess.lesson == lesson.name}
 
     def note(self, lesson: Lesson, scene: Scene, question: SceneQuestion, guess: float, answer: float | None) -> None:
-        """Keep a guess, or what came of one that was kept without its answer."""
+        """Save a guess, or the outcome of one that was saved without its answer."""
         lines = scene.editable_lines
         kept = KeptGuess(
             lesson=lesson.name,
@@ -104,7 +104,7 @@ class Sheet:
             time_s=self._clock(),
         )
         if not self.problem:
-            self._read()  # another gpudash may have added to it
+            self._read()  # another gpudash process may have added to it
         others = self._guesses
         newest = self.of(lesson).get(scene.title)
         if newest is not None and not newest.came and (newest.guess, newest.source) == (kept.guess, kept.source):
@@ -137,7 +137,7 @@ class Sheet:
 
 
 def with_sheet(lesson: Lesson, sheet: Sheet) -> tuple[Scene, ...]:
-    """The scenes of a lesson, and behind them the guesses beside what came."""
+    """The scenes of a lesson, followed by the guesses beside their outcomes."""
     pictures = partial(_sheet_pictures, lesson, sheet)
     return (*lesson.scenes, Scene("Your sheet", lesson.title, (), pictures))
 

@@ -1,7 +1,7 @@
-"""The sheet as a Jupyter notebook: each guess beside what came, and cells that run the same once more.
+"""The sheet as a Jupyter notebook: each guess beside the outcome, and cells that run the same code again.
 
 The format is nbformat 4.5 (https://nbformat.readthedocs.io/en/latest/format_description.html). What the learner wrote
-goes into code cells, and into text cells as code, where Markdown and HTML mean nothing.
+goes into code cells, and into text cells as code, where Markdown and HTML have no effect.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ def measured(lines, limit, on_gpu=True):
 
 
 def notebook(lessons: Sequence[Lesson], sheet: Sheet) -> str:
-    """A notebook of lessons, as JSON.
+    """Lessons as a notebook, in JSON.
 
     Args:
         lessons: in order.
-        sheet: what was guessed in them.
+        sheet: the guesses made in them.
     """
     cells = [_text(ABOUT), _code(SETUP)]
     for lesson in lessons:
@@ -91,16 +91,16 @@ def notebook(lessons: Sequence[Lesson], sheet: Sheet) -> str:
 
 
 def write_notebook(out: Path, lessons: Sequence[Lesson], sheet: Sheet, *, force: bool = False) -> None:
-    """Write the notebook into a file, whole or not at all.
+    """Write the notebook to a file, whole or not at all.
 
     Args:
-        out: ends in ``.ipynb``.
-        lessons: as `notebook` takes them.
-        sheet: likewise.
-        force: whether the file may be there already.
+        out: must end in ``.ipynb``.
+        lessons: as for `notebook`.
+        sheet: as for `notebook`.
+        force: whether the file may already exist.
 
     Raises:
-        RecordingError: in one sentence, when the file may not or cannot be written.
+        RecordingError: one sentence, when the file must not or cannot be written.
     """
     if out.suffix != ".ipynb":
         raise RecordingError(f"{out} is not the name of a notebook; end it in .ipynb")
@@ -117,7 +117,7 @@ def _code(source: str) -> dict[str, Any]:
 
 
 def _question_text(scene: Scene, kept: KeptGuess | None) -> str:
-    """The question, and what the sheet has of it."""
+    """The question, and what the sheet says about it."""
     found = [f"### {scene.title}"]
     question = scene.question("sim")
     if question is not None:
@@ -135,12 +135,12 @@ def _question_text(scene: Scene, kept: KeptGuess | None) -> str:
 
 
 def _cell(text: str) -> str:
-    """Text of the sheet's file in a table of Markdown: as code, in which only a backtick and a bar mean anything."""
+    """Text from the sheet for a Markdown table: as code, where only a backtick and a bar have a meaning."""
     return f"`{' '.join(text.replace('`', ' ').replace('|', ' ').split()) or ' '}`"
 
 
 def _codes(scene: Scene, kept: KeptGuess | None) -> list[str]:
-    """The cells that run a scene: one for each of its lines, one for all its other acts."""
+    """The cells that run a scene: one for each of its lines acts, one for all other acts."""
     found = []
     commands = []
     for act in scene.acts:
@@ -157,7 +157,7 @@ def _codes(scene: Scene, kept: KeptGuess | None) -> list[str]:
 
 
 def _lines(source: str, act: LinesAct) -> str:
-    """Lines as a function, so that what they make goes again, and a call that measures it."""
+    """Lines as a function, so that its local tensors are released, and a call that measures it."""
     try:
         ast.parse(source)
     except (SyntaxError, ValueError):
@@ -168,7 +168,7 @@ def _lines(source: str, act: LinesAct) -> str:
 
 
 def _command(act: Act) -> str:
-    """The command that does what an act did."""
+    """The command that repeats an act."""
     assert not isinstance(act, LinesAct)
     spec = act.spec
     arguments = ["run", spec.name]
@@ -187,8 +187,8 @@ def _flags(spec: Spec) -> list[str]:
     """The fields that differ from the defaults, as flags."""
     arguments = []
     changed = spec.model_dump(exclude_defaults=True)
-    changed.pop("path", None)  # of a model: the command has its name
-    changed.update(changed.pop("fields", {}))  # of a comparison: the workload's own
+    changed.pop("path", None)  # for a model: the command names it
+    changed.update(changed.pop("fields", {}))  # for a comparison: the workload's own fields
     for name, value in changed.items():
         if value is True:
             arguments.append(flag(name))

@@ -1,1 +1,1 @@
-"""Recordings: the folder of them, reading and replaying them, and files that are to be opened."""
+"""Recordings: their folder, reading and replaying them, and files on their way into the window."""

@@ -1,4 +1,4 @@
-"""What a file that is to be opened holds, told by its content and never by its name."""
+"""The kind of a file to open, recognised by its content, never by its name."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from gpudash.system.foreign_files import open_regular
 Kind = Literal["recording", "snapshot", "trace", "scalars"]
 
 SNAPSHOT_NAME = "snapshot.pickle"
-"""The snapshot in the folder that an out-of-memory leaves behind."""
+"""The snapshot in the report folder of an out-of-memory."""
 
 HEAD_BYTES = 4096
-"""Bytes from the beginning of a file that tell what it is."""
+"""Bytes from the beginning of a file that identify its kind."""
 
 OF_TRACES = (
     b'"schemaVersion"',
@@ -26,13 +26,13 @@ OF_TRACES = (
     b'"baseTimeNanoseconds"',
     b'"deviceProperties"',
 )
-"""Keys with which a trace of torch.profiler begins, of which a snapshot in JSON has none."""
+"""Keys that identify a trace of torch.profiler by its beginning; a snapshot in JSON has none of them."""
 
 SQLITE = b"SQLite format 3\x00"
 """How every SQLite file begins (https://www.sqlite.org/fileformat.html, 1.3)."""
 
 HEAD_OF_EVENTS = 64
-"""Bytes within which the first record of TensorBoard's event files names its version."""
+"""Bytes within which the first record of a TensorBoard event file names its version."""
 
 GZIP = b"\x1f\x8b"
 PICKLE = b"\x80"
@@ -43,7 +43,7 @@ OLD_PICKLES = (b"(", b"]", b"}")
 
 JSON = (b"{", b"[")
 MARK = b"\xef\xbb\xbf"
-"""What some editors write before a text in UTF-8."""
+"""The byte order mark that some editors write before text in UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,9 @@ class FoundFile:
     """A file that can be opened.
 
     Attributes:
-        path: what is read.
-        kind: what it holds.
-        title: a short name for it: the file's, or that of the report's folder.
+        path: the file to read.
+        kind: its kind.
+        title: a short name: the file's, or that of the report's folder.
     """
 
     path: Path
@@ -62,7 +62,7 @@ class FoundFile:
 
 
 def kind_of(head: bytes) -> Kind | None:
-    """What a file holds that begins with ``head``; ``None`` when it can be none of them."""
+    """The kind of a file that begins with ``head``; ``None`` if it is not one of them."""
     if head.startswith(SQLITE):
         return "recording"
     if VERSION in head[:HEAD_OF_EVENTS]:
@@ -76,21 +76,21 @@ def kind_of(head: bytes) -> Kind | None:
 
 
 def _expanded(head: bytes) -> bytes:
-    """The first bytes of what is compressed; what is not stays as it is."""
+    """The first bytes of compressed data, expanded; other data is returned unchanged."""
     if not head.startswith(GZIP):
         return head
     try:
-        # 31: a header and an end as gzip has them (zlib.h, inflateInit2)
+        # 31: with the header and trailer of gzip (zlib.h, inflateInit2)
         return zlib.decompressobj(31).decompress(head, HEAD_BYTES)
     except zlib.error:
         return b""
 
 
 def find_file(path: Path) -> FoundFile:
-    """What opening ``path`` means: a file, the folder that an out-of-memory left behind, or a log of TensorBoard.
+    """Find what to open at ``path``: a file, the report folder of an out-of-memory, or a TensorBoard log.
 
     Raises:
-        ValueError: one sentence, when there is nothing that can be opened.
+        ValueError: one sentence, when there is nothing to open.
     """
     path = Path(os.path.abspath(path.expanduser()))  # noqa: PTH100  # resolve() would follow links and rename the tab
     try:

@@ -1,4 +1,4 @@
-"""Where sessions are recorded, and how much room that takes."""
+"""Where sessions are recorded, and how much space that takes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from gpudash.telemetry.recording.schema import recording_name
 
 
 def recording_target(settings: Settings, name: str, *, file: Path | None, record: bool) -> Path | None:
-    """Where a session is recorded: the named file, a new one in the recordings folder, or nowhere.
+    """Choose where to record a session: the named file, a new one in the recordings folder, or nowhere.
 
-    The new one's name may be taken, and is numbered then as the session starts.
+    If the name of the new file is taken, it is numbered when the session starts.
     """
     if file is not None:
         return file
@@ -28,7 +28,7 @@ def recording_target(settings: Settings, name: str, *, file: Path | None, record
 
 
 def tidy(settings: Settings, recording: Path | None) -> str | None:
-    """Keep the recordings folder within its limits when ``recording`` lies in it; a sentence when that failed."""
+    """Enforce the limits of the recordings folder if ``recording`` is in it; return a sentence if that failed."""
     if recording is None or recording.parent != recordings_folder():
         return None
     try:
@@ -40,7 +40,7 @@ def tidy(settings: Settings, recording: Path | None) -> str | None:
 
 
 def size_on_disk(recording: Path | None) -> int:
-    """Bytes of a recording with the log that SQLite keeps beside it while it is written."""
+    """Bytes of a recording, including the log that SQLite keeps beside it while it is written."""
     size = 0
     for file in () if recording is None else (recording, log_files(recording)[0]):
         with suppress(OSError):
@@ -51,7 +51,7 @@ def size_on_disk(recording: Path | None) -> int:
 def session_meta(
     began_wall_s: float, settings: Settings, host_product: str, host_capacity_source: str
 ) -> dict[str, Any]:
-    """What a session's recording says of it in ``meta``; `Replay` reads it back."""
+    """What a recording says about its session, in ``meta``; `Replay` reads it back."""
     return {
         "wall_clock_origin": datetime.fromtimestamp(began_wall_s, UTC).isoformat(),
         "rate_hz": settings.rate_hz,

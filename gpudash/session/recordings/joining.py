@@ -1,9 +1,9 @@
-"""One run over several nodes: each node's recording tells of its own ranks, and together they are one recording.
+"""Joins the recordings of a run on several nodes, of which each holds only the node's own ranks.
 
-The joined one holds what the node of the first rank recorded, with the ranks of all nodes on its time axis: session
-times are shifted by the difference of the recordings' beginnings by the wall clock, so that they are as exact as the
-nodes' clocks agree. Who waited and who communicated is worked out anew, since a node alone cannot know for whom its
-ranks waited.
+The joined recording holds what the node of the first rank recorded, with the ranks of all nodes on its time axis.
+Session times are shifted by the difference of the recordings' starts on the wall clock, so they are as exact as the
+nodes' clocks agree. Waiting and communication are computed again, because a node alone cannot know for whom its ranks
+waited.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from gpudash.telemetry.records import Note, Record, RunEnd, Sample, Topic
 from gpudash.telemetry.store import Store
 
 JUDGED = (Topic.STRAGGLER, Topic.IMBALANCE)
-"""Topics of what a node finds by comparing its own ranks; all of them are compared anew."""
+"""Topics of what a node finds by comparing its own ranks; all ranks are compared again."""
 
 LONGEST_NAME = 120
 """Characters of the joined recording's name."""
 
 _FACTS = ("format_version", "gpudash_version", "python_version", "status")
-"""Facts of a recording that are its own, not the session's."""
+"""Facts that belong to a recording itself and not to the session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,12 @@ class _Node:
 
     @property
     def about(self) -> Mapping[str, Any]:
-        """What its newest note about the ranks tells."""
+        """The details of its newest note about the ranks."""
         return self.notes[-1].details
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The ranks it runs, as far as they make sense."""
+        """The ranks it runs, as far as they are valid."""
         rows = self.about.get("ranks")
         if isinstance(rows, list):
             return [row for row in rows if _rank(row) is not None]
@@ -66,15 +66,15 @@ class _Node:
 
 
 class JoinedRecording:
-    """A private recording of all ranks of one run; remove it when it is done with.
+    """A private recording of all ranks of one run; remove it after use.
 
     Args:
         paths: the nodes' recordings, at least two.
 
     Raises:
-        ValueError: one sentence, when they are not of one run.
+        ValueError: one sentence, when they do not belong to one run.
         RecordingError: one sentence, when one of them cannot be read.
-        OSError: when there is no room for it.
+        OSError: when there is no space for it.
 
     Attributes:
         path: the recording, named after all of them.
@@ -111,7 +111,7 @@ def _node(recording: Recording) -> _Node:
     last = None
     if notes:
         last = notes[-1]
-    # The last run that told of ranks, for a session may hold several.
+    # The last run that reported ranks, since a session may hold several.
     run = next((run for run in reversed(recording.runs) if last is not None and run.id == last.run_id), None)
     if last is None or run is None:
         raise ValueError(f"{recording.path.name} holds no run with ranks, so that there is nothing to join it by.")
@@ -120,7 +120,7 @@ def _node(recording: Recording) -> _Node:
 
 
 def _check(nodes: Sequence[_Node]) -> None:
-    """Refuse recordings that are not of one run.
+    """Refuse recordings that do not belong to one run.
 
     Raises:
         ValueError: one sentence that names two of them.
@@ -129,7 +129,7 @@ def _check(nodes: Sequence[_Node]) -> None:
     for place, node in enumerate(nodes):
         here = {key: first.about.get(key) for key in ("run", "world_size")}
         there = {key: node.about.get(key) for key in here}
-        # Without an id nothing says that they are of one run.
+        # Without an id nothing shows that they belong to one run.
         if here != there or not here["run"]:
             raise ValueError(
                 f"{first.name} and {node.name} are of different runs ({_describe(here)}; {_describe(there)}); "
@@ -142,7 +142,7 @@ def _check(nodes: Sequence[_Node]) -> None:
                 else:
                     text = f"ranks {shared[0]} to {shared[-1]}"
                 raise ValueError(f"{other.name} and {node.name} both hold {text}; open one of them.")
-            # The same id may be used again another day.
+            # The same id may be reused on another day.
             if not _overlap(other, node):
                 raise ValueError(f"{other.name} and {node.name} are of different times; they cannot be one run.")
 
@@ -183,7 +183,7 @@ def _write(nodes: Sequence[_Node], path: Path) -> None:
 
 
 class _Joining:
-    """The records of all nodes as those of one."""
+    """The records of all nodes, merged into one recording."""
 
     def __init__(self, nodes: Sequence[_Node]) -> None:
         self._nodes = nodes
@@ -200,12 +200,12 @@ class _Joining:
         """Call ``put`` with every record of the joined recording."""
         streams = [self._of(node, own=node is self._first) for node in self._nodes]
         newest_s = 0.0
-        # Each stream is in order of its own time; merged they are in order of the joined one.
+        # Each stream is ordered by its own time; the merged one by the joined time.
         for record in heapq.merge(*streams, key=lambda record: record.time_s):
             newest_s = max(newest_s, record.time_s)
             for one in self._joined(record):
                 put(one)
-        # Without an end of the first node's run there is nothing to sum up.
+        # Without an end of the first node's run there is nothing to summarise.
         if self._ending is None:
             return
         for finding in RankFindings(newest_s).at_end(self._ranks):
@@ -215,12 +215,13 @@ class _Joining:
                     time_s=newest_s, run_id=self._first.run.id, topic=finding.topic, text=finding.text, details=details
                 )
             )
-        # Findings of the nodes alone are replaced: they knew only their own ranks.
+        # The findings of single nodes are replaced: they covered only their own ranks.
         result = {**self._ending.result, "ranks": self._summary(), **findings(self._ranks)}
         put(replace(self._ending, time_s=max(newest_s, self._ending.time_s), result=result))
 
     def _of(self, node: _Node, *, own: bool) -> Iterator[Record]:
-        """A node's records: of the first all but those made anew, of the others their ranks and how they ended."""
+        """A node's records: of the first node all that are not computed again, of the others their ranks and
+        endings."""
         # Session times count from each recording's own beginning.
         shift_s = node.began_wall_s - self._first.began_wall_s
         if own:
@@ -253,9 +254,9 @@ class _Joining:
 
     def _joined(self, record: Record) -> Iterator[Record]:
         if isinstance(record, Sample):
-            # A node's own envelopes are of its own ranks; those of all are computed anew below.
+            # A node's own envelopes cover its own ranks; those of all ranks are computed below.
             if record.table == "rank":
-                with suppress(ValueError):  # an envelope, or a rank that nobody has introduced
+                with suppress(ValueError):  # an envelope, or a rank that no note has announced
                     yield from self._rank_row(record)
             else:
                 yield record
@@ -285,7 +286,8 @@ class _Joining:
             sample.time_s,
             seconds,
             compute_s=_number(values.get("compute_s")),
-            # What a rank was blocked in comes as two figures, which were told apart by the ranks that its node knew.
+            # The time that a rank was blocked comes as two figures, which its node separated by the ranks that it
+            # knew.
             blocked_s=None if communication_s is None or waiting_s is None else communication_s + waiting_s,
             loss=_number(values.get("loss")),
             accuracy=_number(values.get("accuracy")),
@@ -296,9 +298,9 @@ class _Joining:
             yield from joined.samples
 
     def _ranks_note(self, note: Note) -> Note:
-        """The note about the ranks, of all nodes."""
+        """The note about the ranks, for all nodes."""
         again = note.details.get("restarts")
-        # After a restart steps begin anew, and must not be joined with those of before.
+        # After a restart steps begin again, and must not be joined with the earlier ones.
         if isinstance(again, int) and again > self._again:
             self._again = again
             self._ranks.begin_again()
@@ -307,16 +309,16 @@ class _Joining:
         return replace(note, text=text, details={**note.details, "ranks": rows})
 
     def _keep(self, end: RunEnd) -> None:
-        """Keep what a node tells of its ranks at its end."""
+        """Keep what a node reports about its ranks at its end."""
         rows = end.result.get("ranks")
         for row in rows if isinstance(rows, list) else ():
             if (number := _rank(row)) is not None:
                 self._results[number] = row
 
     def _summary(self) -> list[dict[str, Any]]:
-        """One row a rank, with the peaks that its node has told: exact where those of the rows are readings."""
+        """One row per rank, with the peaks that its node reported: exact, while those of the rows are readings."""
         return [
-            # In this order: what the joining computed overrides the row, and the exact peaks both.
+            # Order matters: what the joining computed overrides the row, and the exact peaks override both.
             {**self._rows.get(row["rank"], {}), **row, **_peaks(self._results.get(row["rank"], {}))}
             for row in self._ranks.summary()
         ]

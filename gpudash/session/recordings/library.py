@@ -1,7 +1,6 @@
-"""The folder of recordings: what is in it, read by a thread of its own; locking, renaming, deleting, bringing
-back.
+"""The folder of recordings: its content, read on its own thread; locking, renaming, deleting and restoring.
 
-What was read the last time is kept, so that a folder of a hundred is shown at once.
+The last result is cached, so that a folder of a hundred is shown at once.
 """
 
 from __future__ import annotations
@@ -50,22 +49,22 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WRITTEN_PEAK_S = 0.05
-"""Longest that is looked for the peak of a recording that is still being written, each time it is looked at."""
+"""Longest search for the peak of a recording that is still being written, on each scan."""
 
 POLL_S = 1.0
-"""How often the folder is looked at while the library is in view."""
+"""Interval between scans of the folder while the library is in view."""
 
 JOIN_S = 1.0
-"""How long closing waits for the thread; it ends after the file it is reading."""
+"""How long closing waits for the thread, which ends after the file it is reading."""
 
 CACHE_FORM = "2"
-"""Changes where what is kept of a recording does, so that an older one is read again."""
+"""Changes with the format of the cached facts, so that older entries are read again."""
 
 SHOWN_S = 0.2
-"""How often what has been read is shown while many are read."""
+"""How often partial results are shown while many recordings are read."""
 
 MOST_CACHE_BYTES = 256 * 2**20
-"""Of the file that keeps what recordings are about: a few KB for each."""
+"""Of the file that caches the facts of recordings: a few KB for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +73,11 @@ class LibraryEntry:
 
     Attributes:
         path: the file.
-        facts: what it is about; ``None`` until it has been read.
-        bytes: on disk, with its log and the traces of its profiles.
-        changed_s: when it was last written, seconds since the epoch.
-        written: whether a session records into it now.
-        trashed: whether it lies in the trash.
+        facts: its facts; ``None`` until it has been read.
+        bytes: on disk, including its log and the traces of its profiles.
+        changed_s: when it was last written, in seconds since the epoch.
+        written: whether a session is recording into it now.
+        trashed: whether it is in the trash.
     """
 
     path: Path
@@ -90,12 +89,12 @@ class LibraryEntry:
 
     @property
     def title(self) -> str:
-        """What the user calls it, else the name of its file without the ending."""
+        """The user's title, else the name of the file without its suffix."""
         return (self.facts.title if self.facts is not None else "") or self.path.stem
 
     @property
     def began_s(self) -> float:
-        """When it began, seconds since the epoch; when it was last written where it does not say."""
+        """When it began, in seconds since the epoch; if it does not say, when it was last written."""
         began = None
         if self.facts is not None:
             began = self.facts.began_wall_s
@@ -106,7 +105,7 @@ class LibraryEntry:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """What is known of the folder at one moment; newest first. `reading` is true until every file has been read."""
+    """The content of the folder at one moment; newest first. `reading` is true until every file has been read."""
 
     entries: tuple[LibraryEntry, ...] = ()
     trash: tuple[LibraryEntry, ...] = ()
@@ -115,26 +114,26 @@ class Library:
 
     @property
     def bytes(self) -> int:
-        """Size of all recordings together, without the trash."""
+        """Total size of the recordings, without the trash."""
         return sum(entry.bytes for entry in self.entries)
 
     @property
     def trash_bytes(self) -> int:
-        """Size of the recordings in the trash."""
+        """Total size of the recordings in the trash."""
         return sum(entry.bytes for entry in self.trash)
 
 
 class LibraryWatcher:
-    """Watches the folder of recordings and does what is wanted with them.
+    """Watches the folder of recordings and executes commands on them.
 
-    Files are renamed at once by the caller; what opens a file or deletes one is done by the thread, and what
-    came of it is told by `answers`.
+    The caller renames files itself, at once; whatever opens or deletes a file runs on the thread, whose results are in
+    `answers`.
 
     Args:
-        folder: of the recordings; the trash lies beside it.
+        folder: of the recordings; the trash is beside it.
 
     Attributes:
-        library: the newest picture of the folder; a new object whenever something changed.
+        library: the newest content of the folder; a new object after each change.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -142,7 +141,7 @@ class LibraryWatcher:
         self.trash = trash_folder(self.folder)
         self.library = Library()
         self._elsewhere: tuple[Path, ...] = ()
-        # Keyed by text: of ten thousand paths, hashing and comparing them takes longer than all else.
+        # Keyed by text: for ten thousand paths, hashing and comparing Path objects would take longer than all else.
         self._cache: dict[str, Kept] = {}
         self._saved: dict[str, Kept] = {}
         self._paths: dict[str, Path] = {}
@@ -157,46 +156,46 @@ class LibraryWatcher:
         self._thread.start()
 
     def watch(self, watched: bool) -> None:
-        """Look at the folder every second, or only when something is done with it."""
+        """Scan the folder every second, or only after a command."""
         with self._condition:
             if watched and not self._watched:
                 self._condition.notify()
             self._watched = watched
 
     def include(self, path: Path) -> None:
-        """List the recording at ``path`` as well, which lies elsewhere."""
-        # The folder's own are listed anyhow.
+        """Also list the recording at ``path``, which is in another folder."""
+        # Recordings in the folder itself are listed anyway.
         if path.parent != self.folder and path not in self._elsewhere:
             self._elsewhere = (*self._elsewhere, path)
             self.scan()
 
     def answers(self) -> list[str]:
-        """One sentence for each thing that could not be done since the last call."""
+        """One sentence for each command that has failed since the last call."""
         with self._condition:
             answers, self._answers = self._answers, []
         return answers
 
     def lock(self, path: Path, locked: bool) -> None:
-        """Protect a recording from being deleted and tidied away, or no longer."""
+        """Protect a recording from deletion and tidying, or remove the protection."""
         self._request(lambda: set_locked(path, locked))
 
     def rename(self, path: Path, title: str) -> None:
-        """Call a recording ``title``; its file keeps its name."""
+        """Give a recording a title; its file keeps its name."""
         self._request(lambda: set_title(path, title))
 
     def say(self, path: Path, number: int, what: RunWord, text: str) -> None:
-        """Name a run of a recording, tag it or note something of it; "" takes that back."""
+        """Name or tag a run of a recording, or add a note to it; "" removes it."""
         self._request(lambda: set_run_text(path, number, what, text))
 
     def empty_trash(self) -> None:
-        """Delete what is in the trash for good."""
+        """Delete everything in the trash for good."""
         self._request(self._empty)
 
     def delete(self, path: Path) -> Path:
-        """Move a recording to the trash; returns its place there.
+        """Move a recording to the trash, and return its path there.
 
         Raises:
-            RecordingError: one sentence, when it is locked, being recorded, gone, or cannot be moved.
+            RecordingError: one sentence, when it is locked, being recorded or gone, or cannot be moved.
         """
         if being_written(path):
             raise RecordingError(f"{path.name} is being recorded; end its session first.")
@@ -210,16 +209,16 @@ class LibraryWatcher:
             raise RecordingError(f"{path.name} is not there any more.") from None
         except OSError as error:
             raise RecordingError(f"{path.name} cannot be deleted ({error.strerror or error}).") from None
-        # Also after a failure: the picture that is shown was not true.
+        # Also after a failure: what was shown was not true.
         finally:
             self.scan()
 
     def restore(self, trashed: Path, target: Path | None = None) -> Path:
-        """Bring a recording back from the trash; returns its place, numbered where its name has been taken since.
+        """Restore a recording from the trash, and return its path, numbered if its name is taken by now.
 
         Args:
-            trashed: its place in the trash.
-            target: where it was; the folder of recordings where that is not known.
+            trashed: its path in the trash.
+            target: where it was; the folder of recordings if that is not known.
 
         Raises:
             RecordingError: one sentence, when it is gone or cannot be moved.
@@ -235,34 +234,34 @@ class LibraryWatcher:
             self.scan()
 
     def scan(self) -> None:
-        """Look at the folder now."""
+        """Scan the folder now."""
         with self._condition:
             # A command that does nothing and answers "" wakes the thread.
             self._commands.append(str)
             self._condition.notify()
 
     def close(self) -> bool:
-        """End the thread; false when it did not end in time."""
+        """End the thread; false if it did not end in time."""
         with self._condition:
             self._closed = True
             self._condition.notify()
         return joined(self._thread, JOIN_S)
 
     def _locked(self, path: Path) -> bool:
-        """Whether the recording is locked, as far as it has been read; else it is opened."""
+        """Whether the recording is locked: as last read, else the file is opened."""
         entry = next((entry for entry in self.library.entries if entry.path == path), None)
-        # A thread that has ended brings nothing up to date any more.
+        # A thread that has ended updates nothing any more.
         if entry is None or entry.facts is None or self._closed:
             return is_locked(path)
         return entry.facts.locked
 
     def _request(self, act: Callable[[], object]) -> None:
-        """Let the thread do ``act``, or do it here once the thread has ended.
+        """Let the thread execute ``act``, or execute it here once the thread has ended.
 
         Raises:
-            RecordingError: when the thread has ended and it cannot be done.
+            RecordingError: when the thread has ended and ``act`` fails.
         """
-        # At the end of the window the thread may be gone; what is still wanted is done by the caller.
+        # When the window closes the thread may be gone; the caller then executes what is left.
         if self._closed:
             act()
             return
@@ -287,18 +286,18 @@ class LibraryWatcher:
             raise RecordingError(f"{kept[0]}{others} cannot be deleted and stays in the trash.")
 
     def _work(self) -> None:
-        """The thread: looks, then waits for a command or for the next second."""
+        """The thread: scans, then waits for a command or for the next second."""
         try:
             self._cache = load_cache()
             self._saved = dict(self._cache)
             while not self._closed:
                 self._refresh()
                 with self._condition:
-                    # Commands that came while files were read are done without a wait.
+                    # Commands that arrived while files were read are executed without a wait.
                     if not self._commands and not self._closed:
                         self._condition.wait(POLL_S if self._watched else None)
                 self._drain()
-            # What was wanted before the end is done.
+            # Commands from before the end are still executed.
             self._drain()
         except Exception as error:
             logger.exception("the recordings are not watched any more")
@@ -309,8 +308,8 @@ class LibraryWatcher:
             )
 
     def _drain(self) -> None:
-        """Do what is wanted."""
-        # Taken under the lock and done without it: locking a recording may wait for its writer.
+        """Execute the pending commands."""
+        # Taken under the lock and executed without it: locking a recording may wait for its writer.
         with self._condition:
             commands, self._commands = self._commands, []
         answers = [answer for command in commands if (answer := command())]
@@ -318,10 +317,10 @@ class LibraryWatcher:
             self._answers.extend(answers)
 
     def _refresh(self) -> None:
-        """Bring `library` up to date: at once with what is known, then file by file, newest first."""
+        """Update `library`: first with what is known, then file by file, newest first."""
         found = [*self._listed(self.folder, trashed=False), *self._listed(self.trash, trashed=True)]
         unread = [item for item in found if not self._is_read(*item)]
-        # Nothing changed outside and nothing is unread: the usual look, each second, costs one listing.
+        # Nothing has changed and nothing is unread: the usual scan, each second, costs one listing.
         if found == self._found and not unread:
             return
         self._found = found
@@ -332,12 +331,12 @@ class LibraryWatcher:
             if self._is_read(path, stamp, entry):
                 now = _with_facts(entry, self._cache[path].facts)
             else:
-                # Until it is read anew, what it was about the last time is shown.
+                # Until it is read again, its previous facts are shown.
                 now = _with_facts(entry, None if before is None else before.facts)
-            if now != before:  # else the same object stays, so that who shows many of them sees soon what is new
+            if now != before:  # otherwise keep the object: a view of many entries then finds changes quickly
                 known[path, entry.trashed] = now
         places = [(path, entry.trashed) for path, _stamp, entry in found]
-        # At once with what is known; files that are large are read behind it.
+        # First what is known; large files are read afterwards.
         self._show([known[place] for place in places], reading=bool(unread))
         shown_at = time.monotonic()
         for number, (path, stamp, entry) in enumerate(unread, 1):
@@ -345,10 +344,10 @@ class LibraryWatcher:
             if self._closed:
                 return
             known[path, entry.trashed] = _with_facts(entry, facts)
-            # One that is being written changes with every look, and is not kept.
+            # A recording that is being written changes with every scan, and is not cached.
             if not entry.written:
                 self._cache[path] = Kept(stamp, facts)
-            # Not for each of hundreds: the window would draw the whole table anew each time.
+            # Not after each of hundreds: the window would redraw the whole table each time.
             if number == len(unread) or time.monotonic() - shown_at >= SHOWN_S:
                 self._show([known[place] for place in places], reading=number < len(unread))
                 shown_at = time.monotonic()
@@ -368,18 +367,18 @@ class LibraryWatcher:
     def _show(self, entries: list[LibraryEntry], *, reading: bool) -> None:
         there = tuple(entry for entry in entries if not entry.trashed)
         library = Library(there, tuple(entry for entry in entries if entry.trashed), reading)
-        # The object is replaced only where something changed, which is how the window notices.
+        # The object is replaced only after a change, which is how the window notices it.
         if library != self.library:
             self.library = library
 
     def _listed(self, folder: Path, *, trashed: bool) -> list[Seen]:
-        """The recordings in ``folder``, newest first, without what they are about."""
+        """The recordings in ``folder``, newest first, without their facts."""
         there: dict[str, os.stat_result] = {}
         with suppress(OSError), os.scandir(folder) as found:
             for file in found:
                 with suppress(OSError):
                     there[file.name] = file.stat()
-        # Searching for traces costs a listing for each recording; most folders have none.
+        # Searching for traces costs a listing per recording; most folders have none.
         traced = any(name.endswith(TRACE_SUFFIX) for name in there)
         listed = []
         for name, status in there.items():
@@ -408,7 +407,7 @@ class LibraryWatcher:
         *,
         trashed: bool,
     ) -> Seen:
-        """What is seen of a recording from outside; the same object as before where that has not changed."""
+        """What a directory listing shows of a recording; the same object as before if that has not changed."""
         size = status.st_size
         changed = status.st_mtime_ns
         if log is not None:
@@ -421,7 +420,7 @@ class LibraryWatcher:
         before = self._seen.get((path, trashed))
         if before is not None and before[1] == stamp and not before[2].written:
             return before
-        kept = self._cache.get(path)  # nobody goes on writing a recording that was ended when it was read
+        kept = self._cache.get(path)  # a recording that had ended when it was read is not written again
         place = self._paths.get(path)
         if place is None:
             place = self._paths[path] = Path(path)
@@ -433,7 +432,7 @@ class LibraryWatcher:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Tells whether a file is still the one that was read: nanoseconds of its last writing and last change, bytes."""
+    """Identifies the version of a file that was read: nanoseconds of last modification and status change, bytes."""
 
     changed_ns: int
     status_ns: int
@@ -441,17 +440,17 @@ class Stamp:
 
 
 Seen = tuple[str, Stamp, LibraryEntry]
-"""The path of a recording, and how it is seen from outside, without what it is about."""
+"""The path of a recording, and what a directory listing shows of it, without its facts."""
 
 
 def _with_facts(entry: LibraryEntry, facts: Facts | None) -> LibraryEntry:
-    # As `dataclasses.replace` does, which takes five times as long: a folder may have ten thousand.
+    # Does what `dataclasses.replace` does, five times as fast: a folder may have ten thousand.
     return LibraryEntry(entry.path, facts, entry.bytes, entry.changed_s, entry.written, entry.trashed)
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a recording was about when its file had this stamp."""
+    """The facts of a recording when its file had this stamp."""
 
     stamp: Stamp
     facts: Facts
@@ -459,30 +458,30 @@ class Kept:
 
 @cache
 def _in_json() -> TypeAdapter[tuple[str, Kept]]:
-    from pydantic import TypeAdapter  # not before the thread of the library needs it
+    from pydantic import TypeAdapter  # imported only once the library's thread needs it
 
     return TypeAdapter(tuple[str, Kept])
 
 
 def load_cache() -> dict[str, Kept]:
-    """What was kept; nothing where it cannot be read or another version of gpudash kept it.
+    """The cached facts; empty if the file cannot be read or was written by another version of gpudash.
 
-    It is read line by line: no other thread gets on while pydantic looks at ten thousand recordings in one call.
+    It is read line by line: no other thread can run while pydantic validates ten thousand recordings in one call.
     """
     try:
         version, *lines = read_regular(_file(), MOST_CACHE_BYTES).splitlines()
-        # Another version may have changed what facts are, even where JSON still fits.
+        # Another version may have changed the meaning of facts, even if the JSON still fits.
         if json.loads(version) != _version():
             return {}
-        with without_collection():  # all of it stays
+        with without_collection():  # all of it stays alive
             return dict(_in_json().validate_json(line) for line in lines)
     except (OSError, ValueError):
         return {}
 
 
 def save_cache(kept: Mapping[str, Kept]) -> None:
-    """Keep what was read, a line for each recording behind one that says of which version of gpudash and of the form it
-    is; where nothing can be written, it is read again the next time.
+    """Cache the facts, one line per recording, after a line with gpudash's version and the form of the cache; if the
+    file cannot be written, they are read again next time.
     """
     target = _file()
     with suppress(OSError):
@@ -491,7 +490,7 @@ def save_cache(kept: Mapping[str, Kept]) -> None:
             file.write(f"{json.dumps(_version())}\n")
             for path, one in kept.items():
                 line = _in_json().dump_python((path, one), mode="json")
-                file.write(f"{json.dumps(line)}\n")  # which has words for NaN and infinities
+                file.write(f"{json.dumps(line)}\n")  # json.dumps can write NaN and infinities
 
 
 def _version() -> str:

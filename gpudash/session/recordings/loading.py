@@ -1,4 +1,4 @@
-"""Reads a recording into a store: whole when it is short, else from its summaries and the rows since the last one."""
+"""Reads a recording into a store: whole if it is short, else from its summaries and the rows after the last one."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from gpudash.telemetry.store import Store
 logger = logging.getLogger(__name__)
 
 WHOLE_ROWS = 60_000
-"""Rows up to which a recording is read whole; it takes a second or two."""
+"""Recordings up to this many rows are read whole, which takes a second or two."""
 
 TAIL_ROWS = 16_384
-"""Rows at the end of a longer one that are read one by one, so that its newest part is exact."""
+"""Rows at the end of a longer recording that are read one by one, so that its newest part is exact."""
 
 PROGRESS_ROWS = 2000
-"""Rows between two tellings of how far reading has come."""
+"""Rows between two progress reports."""
 
 OUTPUT_EVENTS = 200
-"""Pieces of a program's output, the newest, that are looked for in a long recording."""
+"""How many pieces of a program's output are searched for in a long recording, the newest."""
 
 OUTPUT_WITHIN_S = 0.3
-"""How long they are looked for."""
+"""Longest search for them."""
 
 Progress = Callable[[float], None]
 
 
 @dataclass
 class Loaded:
-    """What was read.
+    """A loaded recording.
 
     Attributes:
-        store: takes in what is read.
+        store: holds what was read.
         pages: the recording's summaries.
-        rows: up to which each table was read.
+        rows: how far each table was read.
         first_s: time of the first record.
-        news: records that concern more than the store: devices, output, beginnings of runs; in order.
-        odd: rows that make no sense, and were left out.
+        news: records of interest beyond the store: devices, output, starts of runs; in order.
+        odd: number of invalid rows, which were left out.
     """
 
     store: Store
@@ -57,7 +57,7 @@ class Loaded:
     odd: int = 0
 
     def take(self, records: Iterable[Record], progress: Progress | None = None, rows: int = 1) -> None:
-        """Apply ``records``, about ``rows`` in all."""
+        """Apply ``records``, about ``rows`` in total."""
         for number, record in enumerate(records):
             try:
                 self.store.apply(record)
@@ -84,10 +84,10 @@ def load(
     """Read a recording.
 
     Args:
-        backend: reads later on what is not read now.
-        recording: the one that it has open.
-        progress: called with the part that is read, 0 to 1.
-        growing: whether it is being written: then what comes meanwhile is left to its follower.
+        backend: reads later what is not read now.
+        recording: the recording that it has open.
+        progress: called with the fraction read, 0 to 1.
+        growing: whether it is being written: rows that arrive meanwhile are left to its follower.
     """
     rows = recording.last_rows()
     ends = None
@@ -114,7 +114,7 @@ def load(
 
 
 def take_links(store: Store, note: Note) -> None:
-    """Have the store know which GPU is which device of torch's, where ``note`` tells."""
+    """Register in the store which GPU is which torch device, if ``note`` says so."""
     names = None
     if note.topic == Topic.GPUS:
         names = note.details.get("torch_names")
@@ -141,7 +141,7 @@ def _fix(recording: Recording, pages: Pages, until: int, progress: Progress) -> 
 
 
 def _take_summaries(recording: Recording, loaded: Loaded, until: int) -> None:
-    """Events, runs and newest readings as they were when page ``until`` ended."""
+    """Load events, runs and newest readings as of the end of page ``until``."""
     page = loaded.pages.pages[until - 1]
     loaded.take(recording.rare_events(page.rows["event"], MAX_EVENTS))
     loaded.store.begin_with(read_instant(recording, page.rows, page.time_s, loaded.store.links))
@@ -162,13 +162,13 @@ def _take_summaries(recording: Recording, loaded: Loaded, until: int) -> None:
 
 
 def _is_final(recording: Recording, digest: Digest, after: Rows) -> bool:
-    """Whether the digest was written when its run ended, behind rows ``after``: then it says more than the steps."""
+    """Whether the digest was written when its run ended, after rows ``after``: it then holds more than the steps."""
     ending = recording.events(digest.event - 1, digest.event) if digest.event > after["event"] else ()
     return any(isinstance(event, RunEnd) for event in ending)
 
 
 def _restore(loaded: Loaded, digests: list[Digest]) -> None:
-    """Give runs the figures of their newest digest."""
+    """Restore the figures of runs from their newest digest."""
     for digest in {digest.run_id: digest for digest in digests}.values():
         run = next((run for run in reversed(loaded.store.runs) if run.run_id == digest.run_id), None)
         if run is not None:

@@ -1,5 +1,5 @@
-"""Recordings on their way into the window: a file, read by a thread of its own so that the window goes on; or a session
-on another machine, told by the lines of ``gpudash monitor --json-lines`` in a pipe.
+"""Recordings on their way into the window: a file, read on its own thread so that the window stays responsive; or a
+session on another machine, received through a pipe as lines of ``gpudash monitor --json-lines``.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ logger = logging.getLogger(__name__)
 
 
 class _GivenUpError(Exception):
-    """The recording is no longer waited for."""
+    """Nobody waits for the recording any more."""
 
 
 class OpenedRecording:
-    """One file.
+    """A recording in a file.
 
     Args:
         path: the recording.
-        title: what sentences about it call it.
-        read: makes the replay, tells the part it has read, and stops where telling raises; it may take long.
+        title: its name in sentences.
+        read: creates the replay and reports progress, and stops when the report raises; it may take long.
 
     Attributes:
-        size_bytes: how large the file is; 0 where that cannot be told.
-        part: how much of it has been read, from 0 to 1.
+        size_bytes: size of the file; 0 if not known.
+        part: fraction read so far, from 0 to 1.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class OpenedRecording:
         return self.path
 
     def poll(self) -> Replay | None:
-        """The recording, which is the caller's to close; ``None`` while it is being read.
+        """The recording, which the caller must close; ``None`` while it is being read.
 
         Raises:
             RecordingError: one sentence, when it cannot be read.
@@ -85,7 +85,7 @@ class OpenedRecording:
             return replay
 
     def give_up(self) -> None:
-        """Let go of the recording: at once when it has been read, else when reading ends."""
+        """Abandon the recording: at once if it has been read, else as soon as reading ends."""
         with self._lock:
             self._given_up = True
             replay, self._replay = self._replay, None
@@ -93,7 +93,7 @@ class OpenedRecording:
             replay.close()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the thread; false when it did not end in time."""
+        """Wait for the thread; false if it did not end in time."""
         return joined(self._thread, timeout_s)
 
     def _on_progress(self, part: float) -> None:
@@ -124,11 +124,11 @@ class OpenedRecording:
 
 
 class OpenedReplay:
-    """A replay that is there already, such as one over a stream.
+    """A replay that already exists, such as one of a stream.
 
     Args:
-        replay: belongs to whom `poll` gives it.
-        title: what sentences about it call it.
+        replay: owned by the caller that receives it from `poll`.
+        title: its name in sentences.
     """
 
     size_bytes = 0
@@ -140,40 +140,40 @@ class OpenedReplay:
         self._replay: Replay | None = replay
 
     def poll(self) -> Replay | None:
-        """The replay, which is the caller's to close; ``None`` once it has been given."""
+        """The replay, which the caller must close; ``None`` once it has been returned."""
         replay, self._replay = self._replay, None
         return replay
 
     def give_up(self) -> None:
-        """Close the replay, unless it has been given."""
+        """Close the replay, unless it has been returned."""
         replay = self.poll()
         if replay is not None:
             replay.close()
 
 
 LONGEST_LINE = 4 * 2**20
-"""Bytes of a line; a longer one is left out without being kept."""
+"""Bytes of a line; a longer one is skipped without being stored."""
 
 CHUNK = 2**16
-"""Bytes that are read at a time."""
+"""Bytes read at a time."""
 
 WAIT_S = 0.1
-"""Longest wait for a line, so that commits stay due."""
+"""Longest wait for a line, so that commits stay on time."""
 
 JOIN_S = 2.0
-"""How long closing waits for the thread that reads."""
+"""How long closing waits for the reading thread."""
 
 
 class Incoming(Replay):
-    """What arrives on a stream, recorded to a private file and followed there, with everything a replay can do.
+    """A stream, recorded to a private file and followed there, with everything a replay can do.
 
-    A line that makes no sense is counted and left out; the end of the stream leaves what came.
+    An invalid line is counted and left out; after the end of the stream the records so far remain.
 
     Args:
-        stream: JSON lines, as text or bytes; read on a thread of its own until it ends.
+        stream: JSON lines, as text or bytes; read on its own thread until it ends.
 
     Raises:
-        RecordingError: when there is no room for the private file.
+        RecordingError: when there is no space for the private file.
     """
 
     def __init__(self, stream: IO[Any]) -> None:
@@ -199,17 +199,17 @@ class Incoming(Replay):
 
     @property
     def notices(self) -> list[str]:
-        """What could not be read, and that the stream has ended, a sentence each."""
+        """What could not be read, and whether the stream has ended, a sentence each."""
         bad = []
         if self._bad:
             bad = [f"{self._bad} lines of the stream make no sense and are left out"]
         return [*super().notices, *bad, *(text for text in (self._recorder.failed, self._ended) if text)]
 
     def close(self) -> bool:
-        """Read nothing more and remove the private file; false when a thread did not end in time."""
+        """Stop reading and remove the private file; false if a thread did not end in time."""
         self._stop.set()
         self._thread.join(JOIN_S)
-        # The thread before the file: it may still write.
+        # The thread before the file, because it may still write.
         ended = super().close() and not self._thread.is_alive()
         if ended:
             self._folder.cleanup()
@@ -217,7 +217,7 @@ class Incoming(Replay):
 
     def _pump(self) -> None:
         store = Store()
-        # A store of its own for the recorder's summaries; the one that is shown follows the file.
+        # A separate store for the recorder's summaries; the displayed one follows the file.
         self._recorder.summarise(store)
         try:
             for line in self._lines():
@@ -234,12 +234,12 @@ class Incoming(Replay):
     def _line(self, line: bytes, store: Store) -> None:
         try:
             record = record_from_line(line)
-            # A stream may name any number of devices, each of which would be a table of curves.
+            # A stream may name any number of devices, each of which would become a table of curves.
             if isinstance(record, Sample) and not self._known_devices.admits(record.table, record.device):
                 raise ValueError("one device too many")
-            # Applied before it is recorded: what the store refuses does not get into the file.
+            # Applied before it is recorded: what the store refuses must not get into the file.
             store.apply(record)
-        except Exception:  # whatever the other end sends
+        except Exception:  # the other end may send anything
             if not self._bad:
                 logger.warning("a line of the stream makes no sense; later ones are counted", exc_info=True)
             self._bad += 1
@@ -258,13 +258,13 @@ class Incoming(Replay):
         self._recorder.describe({key: details[key] for key in details if key not in ("format_version", "status")})
 
     def _lines(self) -> Iterator[bytes | None]:
-        """Lines without their ends; ``None`` when none came for a while."""
+        """Lines without their ends; ``None`` if none arrived for a while."""
         begun, too_long = b"", False
         for data in self._chunks():
             if data is None:
                 yield None
                 continue
-            # The last part waits for its end.
+            # The last part is incomplete.
             *whole, begun = (begun + data).split(b"\n")
             for line in whole:
                 if too_long:
@@ -281,13 +281,13 @@ class Incoming(Replay):
         try:
             # Duplicated, so that closing here leaves the caller's stream open.
             descriptor = os.dup(self._stream.fileno())
-        except (OSError, ValueError):  # not a file of the system
+        except (OSError, ValueError):  # not a file of the operating system
             while not self._stop.is_set() and (data := self._stream.read(CHUNK)):
                 yield data if isinstance(data, bytes) else str(data).encode()
             return
         with closing(os.fdopen(descriptor, "rb", buffering=0)) as file:
             while not self._stop.is_set():
-                # With a time limit: the thread must notice the end, and the recorder commit.
+                # With a time limit: the thread must notice the end, and the recorder must commit.
                 if not select.select([descriptor], [], [], WAIT_S)[0]:
                     yield None
                 elif data := file.read(CHUNK):
@@ -297,16 +297,16 @@ class Incoming(Replay):
 
 
 def record_from_line(line: bytes) -> Record:
-    """The record of a line of ``gpudash monitor --json-lines``; what is unknown in it is left out.
+    """The record in a line of ``gpudash monitor --json-lines``; unknown parts are left out.
 
     Raises:
-        ValueError: when it is none.
+        ValueError: when the line is not a record.
     """
     data = json.loads(line)
     if not isinstance(data, dict):
         raise ValueError("not an object")
     time_s = data.get("time_s")
-    # Times beyond this would make axes and summaries of any length.
+    # Times beyond this would make axes and summaries arbitrarily long.
     if not isinstance(time_s, int | float) or not 0 <= time_s < LONGEST_S:
         raise ValueError("no time")
     if "table" not in data:
@@ -326,11 +326,11 @@ def record_from_line(line: bytes) -> Record:
         value = data.get(metric.name)
         if isinstance(value, str) if metric.type == "TEXT" else _fits(value):
             values[metric.name] = value
-        # What is there and no value is a gap, not a reading that was never made.
+        # A key without a value is a gap, not a reading that was never taken.
         elif metric.name in data:
             values[metric.name] = None
             states.setdefault(metric.name, State.STALE)
-    # A state says why a value is missing; beside a value it would contradict it.
+    # A state explains a missing value; beside a value it would contradict it.
     known = {name: state for name, state in states.items() if name in values and values[name] is None}
     return Sample(float(time_s), table, device, values, known)
 

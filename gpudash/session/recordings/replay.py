@@ -1,7 +1,7 @@
-"""A recording in place of a live session: the same store at any moment of it, nothing to command.
+"""A recording in place of a live session: the same store at any moment, without anything to command.
 
-One that is still being written, by whichever process, is followed. A short part of a long one is read again, sample by
-sample, while the window goes on drawing.
+A recording that is still being written, by whatever process, is followed. A short part of a long one is read again,
+sample by sample, while the window keeps drawing.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ logger = logging.getLogger(__name__)
 
 
 class Replay:
-    """A recording, in a store that answers as of any moment of it: of its end, until `seek` goes elsewhere.
+    """A recording, in a store that answers as of any moment: the end, until `seek` selects another one.
 
-    A `DashboardSource` in which nothing can be run.
+    A `DashboardSource` that cannot run anything.
 
-    Reading takes up to a second or two, so that it belongs in a thread. Close it when it is done with.
+    Reading takes up to a second or two, so do it on a thread. Close it after use.
 
     Args:
         path: the file.
-        progress: called now and then, on the thread that reads, with the part that has been read, from 0 to 1.
+        progress: called now and then, on the reading thread, with the fraction read, from 0 to 1.
 
     Raises:
         RecordingError: one sentence, when it cannot be read.
 
     Attributes:
         store: everything the recording holds, at `position_s`.
-        output: what a watched program printed, the newest lines.
+        output: the newest lines that a watched program printed.
     """
 
     live = None
@@ -69,7 +69,7 @@ class Replay:
         self.output = OutputLog()
         self._snapshots: SnapshotRequests | None = None
         self._following: Following | None = None
-        # Asked before it is read: one that ends in between is followed all the same, and its last rows are taken.
+        # Checked before reading: a recording that ends in between is still followed, and its last rows are read.
         written = being_written(path)
         self._backend = RecordingBackend(path, lambda: self.following)
         recording = self._backend.recording
@@ -90,7 +90,7 @@ class Replay:
         self._snapshots = SnapshotRequests(self.began_wall_s, self._device_of)
         self._news(loaded.news)
         if written:
-            # Kept open, the file could not be left tidy by its writer.
+            # If it stayed open, its writer could not leave a tidy file.
             self._backend.release()
             self._following = Following(path, loaded.rows, self._take)
 
@@ -101,7 +101,7 @@ class Replay:
 
     @property
     def position_s(self) -> float:
-        """The moment that the store answers of, in session time."""
+        """The moment that the store answers for, in session time."""
         return self.store.newest_s
 
     @property
@@ -128,7 +128,7 @@ class Replay:
 
     @property
     def requests(self) -> RequestLogs:
-        """See `gpudash.session.source.DashboardSource`: those of snapshots that lie where the recording says."""
+        """See `gpudash.session.source.DashboardSource`: from the snapshots that the recording points to."""
         if self._snapshots is None:
             return RequestLogs()
         return self._snapshots.logs
@@ -137,9 +137,9 @@ class Replay:
         return next((run.device for run in reversed(self.store.runs) if run.run_id == run_id), None)
 
     def seek(self, time_s: float | None) -> None:
-        """Have the store answer as of ``time_s``; ``None``, or a time past the end, is the end.
+        """Let the store answer as of ``time_s``; ``None``, or a time past the end, means the end.
 
-        Takes some milliseconds, whatever the recording's length.
+        Takes some milliseconds, however long the recording is.
         """
         # The end is None and not a time: it moves on while the recording grows.
         low, high = self.extent_s
@@ -149,27 +149,27 @@ class Replay:
             self._backend.note(str(error))
 
     def settle(self, timeout_s: float) -> bool:
-        """Wait until every part that the store's series have asked for is read; false when the time passed first."""
+        """Wait until every part that the store's series have requested is read; false if the time ran out first."""
         return self._backend.wait(timeout_s)
 
     def close(self) -> bool:
-        """Let go of the file and end what reads it; false when a thread did not end in time."""
+        """Release the file and end the threads that read it; false if one did not end in time."""
         ended = self._following is None or self._following.close()
         if self._snapshots is not None:
             self._snapshots.close()
         return self._backend.close(self.store) and ended
 
     def _take(self, records: Sequence[Record], rows: Rows) -> None:
-        """New records of a recording that is being written; on the thread that follows it."""
-        self._backend.rows = rows  # before anybody can seek a moment that is known from now on
+        """Take in new records of a recording that is being written; on the thread that follows it."""
+        self._backend.rows = rows  # before anybody can seek to a moment that is known from now on
         for record in records:
             if isinstance(record, Note):
-                take_links(self.store, record)  # bands and peaks of the readings beside it need them
+                take_links(self.store, record)  # the bands and peaks of its readings need them
         self.store.apply_all(records)
         self._news(records)
 
     def _news(self, records: Sequence[Record]) -> None:
-        """Take in what concerns more than the store."""
+        """Handle records of interest beyond the store."""
         for record in records:
             if isinstance(record, Note) and record.topic == Topic.GPUS:
                 self._devices(record)
@@ -187,18 +187,18 @@ class Replay:
                 found.append(_gpu(facts))
             except (TypeError, AttributeError):
                 self._odd += 1
-        known = {gpu.uuid: gpu for gpu in (*self.gpus, *found)}  # a program's simulated card may be listed no more
-        # A damaged recording may list any number.
+        known = {gpu.uuid: gpu for gpu in (*self.gpus, *found)}  # a program's simulated card may no longer be listed
+        # A damaged recording may list any number of them.
         self.gpus = tuple(known.values())[:MOST_GPUS]
         take_links(self.store, note)
 
     @property
     def host_name(self) -> str:
-        """What the machine was called that it is of; the file's name where that is not known."""
+        """The name of the machine that was recorded; the file's name if not known."""
         return self._meta.get("host_name") or self.recording.stem
 
     def devices(self) -> list[Device]:
-        """The devices the recording knows of."""
+        """The devices in the recording."""
         size = self.store.end.readings.get(("host", "total_bytes", None), NEVER_READ).value
         total_bytes = None
         if isinstance(size, int | float):
@@ -218,17 +218,17 @@ class Replay:
         return run.device
 
     def device_text(self, device: str) -> str:
-        """How a reading's device is called."""
+        """The name of a reading's device."""
         if device == "host":
             return "cpu"
         return shown_name(self.store.torch_name(device) or device)
 
     def run_title(self, number: int) -> str:
-        """What the user had called the run ``number``, counted from 1, when the recording was opened."""
+        """The user's title of run ``number``, counted from 1, when the recording was opened."""
         return run_title(self._meta, number, len(self.store.end.runs))
 
     def set_settings(self, settings: Settings) -> None:
-        """Look at the recording with other settings."""
+        """Apply other settings to the recording."""
         self.settings = settings
 
     def save_recording(self, target: Path) -> None:
@@ -251,7 +251,7 @@ class Replay:
 
 
 def origin(text: str | None, recording: Path) -> float:
-    """Seconds since the epoch at session time 0; when the file was last written where it does not say."""
+    """Seconds since the epoch at session time 0; if not recorded, when the file was last written."""
     found = wall_clock_s(text or "")
     if found is None:
         return recording.stat().st_mtime
@@ -270,24 +270,24 @@ def _gpu(facts: Mapping[str, Any]) -> Gpu:
 
 
 MOST_GPUS = 1024
-"""GPUs of a recording that are listed."""
+"""How many GPUs of a recording are listed."""
 
 POLL_S = 0.25
-"""Seconds between two looks: as often as the recorder commits."""
+"""Seconds between two polls: as often as the recorder commits."""
 
 MOST_RECORDS = 5000
-"""Records that are handed on at a time."""
+"""Records handed over at a time."""
 
 
 class Following:
-    """A thread that hands on new records until the writer ends.
+    """A thread that hands over new records until the writer ends.
 
-    It opens the file anew for every look: a reader that stayed would keep the writer from leaving one tidy file.
+    It reopens the file for every poll: a reader that stayed would keep the writer from leaving one tidy file.
 
     Args:
         path: the recording.
-        rows: up to which each table is known.
-        take: is given new records, in order of time, and up to which rows they will have gone in the end.
+        rows: how far each table is known.
+        take: called with new records, in order of time, and how far each table is known after them.
 
     Attributes:
         on: whether the recording may still grow.
@@ -305,14 +305,14 @@ class Following:
         self._thread.start()
 
     def close(self, timeout_s: float = 2.0) -> bool:
-        """End the thread; false when it did not end in time."""
+        """End the thread; false if it did not end in time."""
         self._stop.set()
         return joined(self._thread, timeout_s)
 
     def _follow(self) -> None:
         try:
             while not self._stop.wait(POLL_S):
-                # Before the look: a writer that ends behind it has its last rows taken by the next one.
+                # Before the poll: if the writer ends after it, the next poll reads its last rows.
                 written = being_written(self._path)
                 self._poll()
                 if not written:
@@ -329,12 +329,12 @@ class Following:
         with open_recording(self._path) as recording:
             last = recording.last_rows()
             waiting: list[Record] = []
-            # Handed on in portions, so that the store is never locked for long.
+            # Handed over in portions, so that the store is never locked for long.
             for record in recording.records(self._rows, last):
                 waiting.append(record)
                 if len(waiting) >= MOST_RECORDS:
                     self._take(waiting, last)
                     waiting = []
             self._rows = last
-            # Also when there is nothing new: rows up to which the recording is known may have moved on.
+            # Also without new records: how far each table is known may have moved on.
             self._take(waiting, last)

@@ -1,4 +1,4 @@
-"""What lies beside the snapshot in a report's folder: written by the flight recorder, read with the snapshot."""
+"""The files beside the snapshot in a report's folder: written by the flight recorder, read with the snapshot."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from gpudash.telemetry.explanation import Explanation, explanation_from_json
 from gpudash.telemetry.records import plain
 
 STEPS_NAME = "steps.json"
-"""When steps began: ``[[microseconds since 1970, number], ...]``."""
+"""The starts of steps: ``[[microseconds since 1970, number], ...]``."""
 
 EXPLANATION_NAME = "explanation.json"
 
 SETTINGS_NAME = "settings.json"
-"""What is known of the program: its command, its folder, its versions."""
+"""Facts about the program: its command, its folder, its versions."""
 
 MOST_STEPS = 100_000
-"""Steps that are kept, the newest."""
+"""How many steps are kept, the newest."""
 
 MOST_BYTES = 16 * 2**20
-"""Of a file that is read."""
+"""Size of a file that is read."""
 
 MOST_US = 2**62
-"""Times and numbers lie below it, so that they can be kept as 64-bit integers."""
+"""Limit for times and numbers, so that they fit into 64-bit integers."""
 
 _Number = Annotated[int, Field(ge=0, lt=MOST_US)]
 _STEPS = TypeAdapter(
@@ -41,7 +41,7 @@ _STEPS = TypeAdapter(
 
 
 def write_steps(folder: Path, steps: Sequence[tuple[int, int]]) -> None:
-    """Keep when steps began; without steps nothing is written, and what an earlier report kept is removed.
+    """Write the starts of steps; without steps, remove the file of an earlier report.
 
     Raises:
         OSError: when it cannot be written.
@@ -54,7 +54,7 @@ def write_steps(folder: Path, steps: Sequence[tuple[int, int]]) -> None:
 
 
 def write_json(path: Path, document: Any, indent: int | None = 2) -> None:
-    """Write a file at once.
+    """Write a file whole or not at all.
 
     Raises:
         OSError: when it cannot be written.
@@ -66,9 +66,9 @@ def write_json(path: Path, document: Any, indent: int | None = 2) -> None:
 
 
 def sidecar_of(snapshot: Path) -> Sidecar:
-    """What is known of a snapshot from its report's folder; nothing where it is not the snapshot of a report.
+    """What a report's folder says about its snapshot; empty if the snapshot is not in one.
 
-    What is damaged, or is something else, is left aside with a warning.
+    Damaged or unknown content is ignored with a warning.
     """
     if snapshot.name != SNAPSHOT_NAME:
         return NOTHING
@@ -110,7 +110,7 @@ def _explanation(path: Path) -> Explanation | None:
         return None
     try:
         explanation = explanation_from_json(json.loads(text))
-    except (ValueError, RecursionError):  # what is no JSON, and what is no explanation
+    except (ValueError, RecursionError):  # invalid JSON, or no explanation
         raise ValueError("it is no explanation of memory.") from None
     sizes = (
         explanation.capacity_bytes,
@@ -124,7 +124,7 @@ def _explanation(path: Path) -> Explanation | None:
 
 
 def program_command(facts: Mapping[str, Any]) -> ProgramCommand:
-    """What the settings of a report say of the program's command, as far as they do."""
+    """The program's command according to the settings of a report, as far as they state it."""
     arguments, folder = facts.get("command"), facts.get("folder")
     if not isinstance(arguments, list) or not all(isinstance(word, str) for word in arguments):
         arguments = []

@@ -15,7 +15,7 @@ from gpudash.telemetry.runs import WATCH, RunView
 from gpudash.units import format_bytes
 
 MOST_DIFFERENCES = 3
-"""Fields that a name tells; more are counted."""
+"""Fields that a name lists; the rest are counted."""
 
 LONGEST_ARGUMENTS = 48
 """Characters of a program's arguments in its name."""
@@ -27,21 +27,21 @@ LONGEST_PROCESS = 28
 """Characters of a program's name beside its curve."""
 
 LATE_READINGS_S = 2.0
-"""Seconds of readings after a program's end that may still be of it."""
+"""Readings up to this many seconds after a program's end may still be its own."""
 
 _LAST = ("seed", "threads")
-"""Fields of every workload, which tell runs apart only where nothing else does."""
+"""Fields of every workload; they are named after all others."""
 
 
 def run_name(run: RunFacts) -> str:
-    """What the user calls a run, else its `given_name`."""
+    """The user's name for a run, else its `given_name`."""
     return run.label.title or given_name(run.workload, run.device, run.spec)
 
 
 def given_name(workload: str, device: str, spec: Mapping[str, Any]) -> str:
-    """The workload of a run, what differs from the default, and where it was.
+    """The workload of a run, what differs from the default, and its device.
 
-    Of a program of the user's its script and arguments: "train.py --lr 0.1 on cuda:0".
+    For a program of the user's: its script and arguments, "train.py --lr 0.1 on cuda:0".
     """
     if workload == WATCH:
         name = _program(spec.get("command"))
@@ -61,17 +61,17 @@ def given_name(workload: str, device: str, spec: Mapping[str, Any]) -> str:
 
 
 def kind_of_run(run: RunFacts) -> str:
-    """The workload of a run, or the script of a program of the user's."""
+    """The workload of a run, or the script of the user's program."""
     if run.workload == WATCH:
         return _program(run.spec.get("command"), arguments=False)
     return run.workload
 
 
 def process_text(run: RunView | None, newest_s: float = 0.0) -> str:
-    """Name of the process whose own memory and CPU time are shown: of a watched program its script.
+    """Name of the process whose memory and CPU time are shown: for a watched program, its script.
 
     Args:
-        run: the newest of what is shown; ``None`` where nothing of a run is.
+        run: the newest one shown; ``None`` if none is shown.
         newest_s: session time of the newest reading shown: programs that ended before it are left out.
     """
     if run is None or run.workload != WATCH:
@@ -86,7 +86,7 @@ def process_text(run: RunView | None, newest_s: float = 0.0) -> str:
 
 
 def differences_of(workload: str, spec: Mapping[str, Any]) -> list[str]:
-    """Every field in which a run differs from its workload's default, in words: "width 1024"."""
+    """Every field in which a run differs from its workload's default, as text: "width 1024"."""
     kind = workloads().get(workload)
     if kind is None:
         return []
@@ -94,7 +94,7 @@ def differences_of(workload: str, spec: Mapping[str, Any]) -> list[str]:
 
 
 def _differences(kind: type[Spec], spec: Mapping[str, Any]) -> Iterator[str]:
-    """The preset that the spec goes by, then what differs from it."""
+    """The preset that the spec uses, then what differs from it."""
     values = {name: spec[name] for name in kind.model_fields if name in spec and name != "devices"}
     named = [(name, fields) for name, fields in kind.presets.items() if fields and fields.items() <= values.items()]
     base: Mapping[str, Any] = {}
@@ -103,8 +103,8 @@ def _differences(kind: type[Spec], spec: Mapping[str, Any]) -> Iterator[str]:
         yield preset
     for name in sorted(values, key=lambda name: (name in _LAST, not isinstance(values[name], Mapping))):
         found, value = kind.model_fields[name], values[name]
-        if isinstance(value, Mapping):  # the fields of what is compared
-            preset_fields = base.get(name, {})  # by the preset's name
+        if isinstance(value, Mapping):  # the fields of the compared workload
+            preset_fields = base.get(name, {})  # named by the preset
             own = {field: given for field, given in value.items() if preset_fields.get(field) != given}
             yield from differences_of(str(values.get("workload", "")), own)
         elif value != base.get(name, found.default):
@@ -117,7 +117,7 @@ def _differences(kind: type[Spec], spec: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _folder_name(path: str) -> str:
-    """What a model is called whose folder, or a file in it, is at ``path``."""
+    """The name of a model whose folder, or a file in it, is at ``path``."""
     place = Path(path)
     return (place.parent if place.suffix == ".json" else place).name or path
 
@@ -144,7 +144,7 @@ def _cut(text: str, longest: int) -> str:
 
 
 def _program(command: object, *, arguments: bool = True) -> str:
-    """A command in words: its script or program and what follows it."""
+    """A command as text: its script or program and its arguments."""
     argv = []
     if isinstance(command, Sequence) and not isinstance(command, str):
         argv = [str(word) for word in command]

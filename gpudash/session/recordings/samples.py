@@ -1,4 +1,4 @@
-"""The sample recordings that come with gpudash: what there is, and where it lies. They are read, and never written."""
+"""The sample recordings that come with gpudash, and their paths. They are read, never written."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ FOLDER = "samples"
 
 @dataclass(frozen=True, slots=True)
 class SampleRecording:
-    """Something to open.
+    """A sample to open.
 
     Attributes:
-        name: of its file or folder, without a suffix.
+        name: the name of its file or folder, without a suffix.
         title: a few words for a menu.
-        description: one sentence: what it shows, and on which device it was recorded.
+        description: one sentence: what it shows, and the device it was recorded on.
         path: a recording, or the folder of an out-of-memory report.
     """
 
@@ -70,7 +70,7 @@ _KNOWN = (
 
 
 def samples() -> list[SampleRecording]:
-    """The samples that this installation has, in the order in which they are listed; none where it has none."""
+    """The samples of this installation, in menu order; empty if it has none."""
     try:
         folder = resource(FOLDER)
     except FileNotFoundError:
@@ -80,5 +80,5 @@ def samples() -> list[SampleRecording]:
 
 
 def sample(name: str) -> SampleRecording | None:
-    """The first sample called ``name``; ``None`` where this installation lacks it."""
+    """The first sample called ``name``; ``None`` if this installation lacks it."""
     return next((found for found in samples() if found.name == name), None)

@@ -1,4 +1,4 @@
-"""The runs of a session as they are now, told as the library tells those of a recording."""
+"""The runs of a live session, described as the library describes those of a recording."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.store import Store
 
 NOWHERE = Path()
-"""Of the runs of a session that is not recorded."""
+"""The path for the runs of a session that is not recorded."""
 
 
 class SessionRuns:
-    """Looks at a session now and then; what has ended is looked at once.
+    """Reads the runs of a session now and then; a run that has ended is read at once.
 
     Args:
-        session: whose runs they are.
+        session: the session that has the runs.
     """
 
     def __init__(self, session: DashboardSource) -> None:
@@ -31,7 +31,7 @@ class SessionRuns:
         self._rewound = session.store.rewound
 
     def entry(self) -> LibraryEntry:
-        """The session with its runs, at the place where it is recorded."""
+        """The session with its runs, at the path where it is recorded."""
         session = self._session
         store = self._session.store
         with store.lock:
@@ -44,7 +44,7 @@ class SessionRuns:
         return LibraryEntry(session.recording or NOWHERE, facts, 0, session.began_wall_s + newest_s, written=True)
 
     def _facts(self, number: int, view: RunView) -> RunFacts:
-        """What the run comes to; called under the store's lock."""
+        """The facts of a run; called under the store's lock."""
         title = self._session.run_title(number)
         known = self._ended.get(number)
         if known is not None and (known.label.title, known.of_demo) == (title, view.of_demo):
@@ -71,7 +71,7 @@ class SessionRuns:
 
 
 def _outline(store: Store, view: RunView) -> tuple[int | None, ...]:
-    """As `RunFacts.outline`, of what the store holds; called under its lock."""
+    """Like `RunFacts.outline`, from what the store holds; called under its lock."""
     end_s = view.ended_s
     if end_s is None:
         end_s = store.newest_s
@@ -93,7 +93,7 @@ def _outline(store: Store, view: RunView) -> tuple[int | None, ...]:
 
 
 def _memory_keys(store: Store, device: str) -> list[Key]:
-    """Where the memory of a run on ``device`` is read, the most telling first."""
+    """Where the memory of a run on ``device`` is read, most informative first."""
     if device == "cpu":
         return [("host", "process_bytes", None)]
     uuids = (key[2] for key, _series in store.curves() if key[0] == "gpu" and key[2] is not None)

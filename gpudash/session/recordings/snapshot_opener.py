@@ -1,4 +1,4 @@
-"""Snapshot files, each opened by a child process, which stays to answer what would have happened."""
+"""Snapshot files, each opened by a child process, which stays to answer what-if questions."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ KEPT_ANSWERS = 100
 
 
 class OpenedSnapshot(OpenedFile[Snapshot]):
-    """A snapshot file that is being read, or has been; what refuses it is a `SnapshotError`.
+    """A snapshot file that is being read, or has been; a refusal is a `SnapshotError`.
 
     Args:
         path: of the file.
-        memory_bytes: for the process; a file that needs more is read in part. That of `ReadLimits` unless given.
-        process: program and arguments, instead of `command`.
+        memory_bytes: limit for the process; a larger file is read in part. That of `ReadLimits` by default.
+        process: program and arguments to run instead of `command`.
     """
 
     KIND = "snapshot"
@@ -41,11 +41,11 @@ class OpenedSnapshot(OpenedFile[Snapshot]):
         self._folder: PrivateFolder | None = None
 
     def ask(self, device_index: int, capacity_bytes: int | None, settings_text: str | None) -> int:
-        """Ask what would have happened; only the newest question is sure to be answered.
+        """Ask what would have happened; only the newest question is certain to be answered.
 
         Args:
-            device_index: in the file.
-            capacity_bytes: that the allocator may take; ``None``: as much as it wants.
+            device_index: index in the file.
+            capacity_bytes: limit for the allocator; ``None``: no limit.
             settings_text: as in ``PYTORCH_CUDA_ALLOC_CONF``; ``None``: the recorded ones.
 
         Returns:
@@ -63,7 +63,7 @@ class OpenedSnapshot(OpenedFile[Snapshot]):
             return self._requested
 
     def answer(self, number: int) -> WhatIfAnswer | None:
-        """The answer to a question, or ``None`` as long as there is none.
+        """The answer to a question, or ``None`` until there is one.
 
         Raises:
             ValueError: it could not be answered, in one sentence.

@@ -1,4 +1,4 @@
-"""Every request of a recorded program, which its recording does not hold: from a memory snapshot that was kept."""
+"""Every memory request of a recorded program: not in its recording, but in memory snapshots that were kept."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from gpudash.memory.request_log import RequestLogs
 from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
 from gpudash.telemetry.records import Note, Topic
 
-if TYPE_CHECKING:  # what reads a snapshot is imported by the thread that does: a live window reads none
+if TYPE_CHECKING:  # the reading thread imports what reads a snapshot: a live window reads none
     from gpudash.memory.snapshot.history.model import Snapshot
 
 logger = logging.getLogger(__name__)
 
 MOST_READ = 4
-"""Snapshots of one recording that are read, the newest."""
+"""How many snapshots of one recording are read, the newest."""
 
 PLACES: Mapping[str, str] = {Topic.SNAPSHOT: "path", Topic.REPORT: "folder"}
-"""Topics of notes that tell where a snapshot lies, and the detail that says it."""
+"""Topics of notes that point to a snapshot, and the detail that holds its path."""
 
 NO_SNAPSHOT = (
     "No memory snapshot of this program was kept, so what each line held is not known. One is taken where memory runs "
@@ -33,15 +33,15 @@ GONE = "What each line held is in {}, which is not there any more."
 UNREAD = "What each line held could not be read from {}."
 
 LONGEST_S = 120.0
-"""A snapshot that takes longer to read is left."""
+"""A snapshot that takes longer to read is skipped."""
 
 
 class SnapshotRequests:
-    """Reads the snapshots that a recording tells of, on a thread of its own, once somebody asks.
+    """Reads the snapshots that a recording points to, on its own thread, once they are requested.
 
     Args:
         began_wall_s: seconds since 1970 at the recording's session time 0.
-        device_of: torch's name of the device that a run with this number was on.
+        device_of: torch's name for the device of the run with this number.
     """
 
     def __init__(self, began_wall_s: float, device_of: Callable[[int | None], str | None]) -> None:
@@ -54,7 +54,7 @@ class SnapshotRequests:
         self._closed = threading.Event()
 
     def take(self, note: Note) -> None:
-        """Take in a note that may tell of a snapshot."""
+        """Take in a note that may point to a snapshot."""
         key = PLACES.get(note.topic, "")
         where = note.details.get(key)
         device = self._device_of(note.run_id)
@@ -67,7 +67,7 @@ class SnapshotRequests:
 
     @property
     def logs(self) -> RequestLogs:
-        """What has been read until now; more may come."""
+        """The requests read so far; more may follow."""
         if self._waiting and self._thread is None:
             there = [(path, device) for path, device in self._waiting if path.is_file()]
             if not there:
@@ -81,13 +81,13 @@ class SnapshotRequests:
         return self._logs
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._closed.set()
         if self._thread is not None:
             self._thread.join(1.0)
 
     def _keep(self, snapshot: Snapshot, device: str) -> None:
-        """Keep what a snapshot tells of the device, where it tells when that was."""
+        """Keep a snapshot's requests on the device, if it says when they were made."""
         from gpudash.memory.snapshot.history.history import History
         from gpudash.memory.snapshot.history.requests import log_of
 
@@ -110,7 +110,7 @@ class SnapshotRequests:
                 snapshot = opened.wait(LONGEST_S)
                 if snapshot is not None:
                     self._keep(snapshot, device)
-            except Exception:  # a file beside the recording, of anybody's: without it the plot is as it was
+            except Exception:  # a foreign file beside the recording: without it the plot stays as it was
                 logger.exception("the requests of a snapshot cannot be read")
             finally:
                 opened.close()

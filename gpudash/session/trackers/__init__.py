@@ -1,1 +1,1 @@
-"""What other tools measured: traces of PyTorch's profiler, and what trackers of experiments keep."""
+"""Measurements of other tools: traces of PyTorch's profiler, and logs of experiment trackers."""

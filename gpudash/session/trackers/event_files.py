@@ -1,9 +1,9 @@
-"""Event files of TensorBoard: their scalars, and the files and folders that are some.
+"""TensorBoard event files: their scalars, and finding such files in folders.
 
-A file is a row of records: the length in 8 bytes, a checksum of it, the data, a checksum of that (TFRecord,
-tensorflow/core/lib/io/record_writer.h). A file may be hostile, of any size, and still being written: no memory is taken
-because a length says so, what is longer than a scalar can be is passed over without being read, and a wrong checksum
-ends it.
+A file is a sequence of records: the length in 8 bytes, its checksum, the data, its checksum (TFRecord,
+tensorflow/core/lib/io/record_writer.h). A file may be hostile, of any size, and still being written: a stated length
+alone allocates no memory, records longer than a scalar can be are skipped without being read, and a wrong checksum
+ends the file.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Any, BinaryIO
 from gpudash.system.foreign_files import open_regular
 
 VERSION = b"brain.Event:"
-"""What the first record of every event file holds."""
+"""Contained in the first record of every event file."""
 
 FILE_MARK = ".tfevents."
-"""What the name of every event file holds."""
+"""Contained in the name of every event file."""
 
 LONGEST_SCALAR = 65_536
-"""Bytes of a record that is read; one with a scalar has about 60."""
+"""Bytes of a record that is read; a scalar takes about 60."""
 
 MOST_ENTRIES = 20_000
-"""Names that are looked at in a folder, with all below it."""
+"""How many names are checked in a folder, including its subfolders."""
 
 MOST_FILES = 500
 MOST_SCALARS = 2_000_000
@@ -35,16 +35,16 @@ MOST_SCALARS = 2_000_000
 LARGEST_STEP = 2**53
 
 LONGEST_TAG = 200
-"""Characters of a scalar's name that are kept."""
+"""How many characters of a scalar's name are kept."""
 
 _HEADER = struct.Struct("<QI")
 _CHECKSUM = struct.Struct("<I")
 _TO_MASK = 0xA282EAD8
-"""Added to a checksum that is rotated by 15 bits (tensorflow/core/lib/hash/crc32c.h, Mask)."""
+"""Added to a checksum after rotating it by 15 bits (tensorflow/core/lib/hash/crc32c.h, Mask)."""
 
 
 class EventFileError(ValueError):
-    """What was named has no scalars of TensorBoard that can be read; one sentence, without a full stop."""
+    """The given path has no readable TensorBoard scalars; one sentence, without a full stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,10 @@ class Scalar:
 
 
 def find_event_files(place: Path) -> list[Path]:
-    """The event files at ``place``: itself, or those in it and below it, by name.
+    """The event files at ``place``: the file itself, or those in the folder and its subfolders, by name.
 
     Raises:
-        OSError: a folder cannot be read.
+        OSError: when a folder cannot be read.
     """
     if not place.is_dir():
         return [place]
@@ -80,7 +80,7 @@ class EventReader:
     """Reads the scalars of event files.
 
     Raises:
-        EventFileError: the package that knows their format is missing.
+        EventFileError: when the package for their format is missing.
 
     Attributes:
         notices: what could not be read, a sentence each.
@@ -101,10 +101,10 @@ class EventReader:
         self._left = MOST_SCALARS
 
     def scalars(self, path: Path) -> Iterator[Scalar]:
-        """The scalars of a file, as far as it is whole.
+        """The scalars of a file, up to the first damage.
 
         Raises:
-            OSError: it cannot be read.
+            OSError: when the file cannot be read.
         """
         with open_regular(path) as file:
             for data in self._records(file, path.name):
@@ -118,7 +118,7 @@ class EventReader:
         count = 0
         while header := file.read(_HEADER.size):
             if len(header) < _HEADER.size:
-                return  # one that is being written ends so
+                return  # a file that is being written ends like this
             length, checksum = _HEADER.unpack(header)
             if checksum != self._masked(header[:8]):
                 self.notices.append(f"{name} is damaged behind {count} records; what came before is shown")
@@ -160,7 +160,7 @@ class EventReader:
 
 
 def _number(value: Any) -> float | None:
-    """The number of a summary's value: written as such, or by newer writers as a tensor of one; else ``None``."""
+    """The number in a summary: stored directly, or by newer writers as a tensor of one element; else ``None``."""
     if value.HasField("simple_value"):
         return float(value.simple_value)
     if not value.HasField("tensor"):

@@ -1,7 +1,7 @@
-"""A recording's memory, stages and marks beside what PyTorch's profiler traced at the same time, for ui.perfetto.dev.
+"""A recording's memory, stages and marks merged into a trace of PyTorch's profiler, for ui.perfetto.dev.
 
-Perfetto shows nothing of the profiler's ``[memory]`` events; here each is a point of a counter, as are the readings of
-the recording.
+Perfetto does not show the profiler's ``[memory]`` events; here each becomes a point of a counter, as do the readings
+of the recording.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from gpudash.telemetry.recording.reading import Recording
 from gpudash.telemetry.recording.recorder import RecordingError
 
 FIRST_PROCESS = 1_000_000_000
-"""Added to the numbers of a recording's processes: the profiler has those of the system, and of GPUs from 0 on."""
+"""Added to the process numbers of a recording: the profiler uses those of the system, and for GPUs those from 0."""
 
 MARGIN_US = 1e6
-"""What of the recording is kept before and behind the profile."""
+"""How much of the recording is kept before and after the profile, in microseconds."""
 
 SINCE_1970_US = 1e14
-"""Larger times of events are microseconds since 1970, as the profiler wrote them before ``baseTimeNanoseconds``."""
+"""Larger event times are microseconds since 1970, as the profiler wrote them before ``baseTimeNanoseconds``."""
 
 Entry = dict[str, Any]
 
 
 def export_merged(recording: Recording, profile: Path, out: Path, force: bool = False) -> None:
-    """Write the events of the trace ``profile``, and those of the recording while it lasted, to ``out``.
+    """Write the events of the trace ``profile``, and those of the recording during it, to ``out``.
 
-    The file is compressed where its name ends in ``.gz``.
+    The file is compressed if its name ends in ``.gz``.
 
     Raises:
-        RecordingError: one sentence, when the profile is none or of another time, or ``out`` may not be written.
+        RecordingError: one sentence, when the profile is invalid or of another time, or ``out`` must not be written.
     """
     try:
         with TraceFile(profile) as file, atomically(out, recording.path, force) as part:
@@ -84,12 +84,12 @@ def _entries(recording: Recording, file: TraceFile) -> Iterator[Entry]:
             yield from _counter(event, start)
     if first > last:
         raise TraceError(f"{file.name} has no events: it is no trace of torch.profiler.")
-    # Only behind the last event all that the file says of its clock is known.
+    # Only after the last event is everything known that the file says about its clock.
     yield from _of_recording(recording, file, first, last)
 
 
 def _can_be_written(event: Entry) -> bool:
-    """Whether JSON without NaN can hold an event; Perfetto reads no other."""
+    """Whether JSON without NaN can represent an event; Perfetto reads no other."""
     try:
         json.dumps(event, allow_nan=False)
     except (ValueError, RecursionError):
@@ -98,7 +98,7 @@ def _can_be_written(event: Entry) -> bool:
 
 
 def _counter(event: Entry, start: float) -> Iterator[Entry]:
-    """The memory of a device behind an event of the profiler."""
+    """The memory of a device after an event of the profiler."""
     arguments = event.get("args")
     if not isinstance(arguments, dict):
         return
@@ -133,7 +133,7 @@ def _of_recording(recording: Recording, file: TraceFile, first: float, last: flo
 
 
 def _named(entry: Entry) -> Entry:
-    """A name, which says that it is of the recording."""
+    """The entry, with a process name marked as the recording's."""
     arguments: Mapping[str, Any] = entry["args"]
     if entry["name"] == "process_name":
         return {**entry, "args": {"name": f"gpudash: {arguments['name']}"}}

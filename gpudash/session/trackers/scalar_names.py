@@ -1,4 +1,4 @@
-"""Which scalars are losses, by the names that people give them in TensorBoard."""
+"""Recognises losses by the names that people give scalars in TensorBoard."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _ACCURACY = re.compile(r"(?:^|[^a-z])(?:acc|accuracy)(?:[^a-z]|$)")
 
 
 def is_loss(tag: str) -> bool:
-    """Whether a scalar is a loss, of a training or a validation."""
+    """Whether a scalar is a loss, of training or validation."""
     return "loss" in tag.casefold()
 
 
 def is_validation(tag: str) -> bool:
-    """Whether a scalar is of a validation."""
+    """Whether a scalar belongs to a validation."""
     return _VALIDATION.search(tag.casefold()) is not None
 
 

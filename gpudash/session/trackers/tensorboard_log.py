@@ -1,4 +1,4 @@
-"""A log of TensorBoard as a recording: each folder with event files is a run, its scalars are losses by step."""
+"""A TensorBoard log as a recording: each folder with event files is a run, its scalars are losses by step."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from gpudash.telemetry.recording.recorder import Recorder, RecordingError
 from gpudash.telemetry.records import Event, RunEnd, RunStarted, StepFinished
 
 LATEST_S = 4e9
-"""Seconds since 1970 at which a scalar may have been written."""
+"""The latest time at which a scalar may have been written, in seconds since 1970."""
 
 LONGEST_S = 3e7
-"""Between the first scalar that is shown and the last: a year."""
+"""Longest time between the first and the last scalar shown: a year."""
 
 MOST_LOSSES = 20
-"""Losses of a run that are shown beside the first."""
+"""How many losses of a run are shown in addition to the first."""
 
 _OTHERS = ("accuracy", "throughput")
-"""Scalars that are shown beside losses, where they have these names."""
+"""Scalars that are shown beside losses if they have these names."""
 
 
 class TensorBoardReplay(Replay):
@@ -58,7 +58,7 @@ class TensorBoardReplay(Replay):
 
 
 def write_recording(place: Path, target: Path, progress: Progress = lambda _part: None) -> list[str]:
-    """Write the scalars at ``place`` into a new recording.
+    """Write the scalars at ``place`` to a new recording.
 
     Returns:
         what could not be read, a sentence each.
@@ -101,7 +101,7 @@ class _TrackedRun:
 
     @property
     def losses(self) -> list[str]:
-        """The tags that are losses: the first is the training's."""
+        """The tags that are losses; the first is the training loss."""
         found = dict.fromkeys(point.tag for point in self.points if is_loss(point.tag))
         return sorted(found, key=lambda tag: (is_validation(tag), tag.casefold() != "loss"))
 
@@ -112,7 +112,7 @@ class _TrackedRun:
 
     @property
     def left_out(self) -> str:
-        """Which scalars are none that are shown, in a sentence; "" where all are."""
+        """Names the scalars that are not shown, in a sentence; "" if all are."""
         others = sorted({point.tag for point in self.points} - self.shown)
         if not others:
             return ""
@@ -139,14 +139,14 @@ def _runs(place: Path, reader: EventReader, progress: Progress) -> list[_Tracked
 
 
 def _name(folder: Path, place: Path) -> str:
-    """Of a run: its folder's path below the one that was opened, else its name."""
+    """The name of a run: the path of its folder relative to the opened one, else its name."""
     if place.is_dir() and folder != place:
         return str(folder.relative_to(place))
     return folder.name
 
 
 def _events(run: _TrackedRun, number: int, began_s: float) -> Iterator[Event]:
-    """A run as records; every step is one, with what was written at it."""
+    """A run as records; every step becomes one record, with the scalars written at it."""
     first_s, last_s = run.points[0].wall_s - began_s, run.points[-1].wall_s - began_s
     yield RunStarted(time_s=first_s, run_id=number, workload=run.name, device="cpu", spec={"log": "TensorBoard"})
     steps: dict[int, dict[str, Scalar]] = {}

@@ -11,7 +11,7 @@ from gpudash.system.opened_file import OpenedFile
 
 
 class OpenedTrace(OpenedFile[TraceProfile]):
-    """A trace file that is being read, or has been; what refuses it is a `TraceError`."""
+    """A trace file that is being read, or has been; a refusal is a `TraceError`."""
 
     KIND = "trace"
     MODULE = "gpudash.memory.profiler_trace.process"

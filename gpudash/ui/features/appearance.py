@@ -1,4 +1,4 @@
-"""How the window looks: what is shown where, its theme, the size of its words, presentation mode."""
+"""How the window looks: its layout, its theme, its text size, and presentation mode."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from gpudash.ui.window.menus import Command
 from gpudash.ui.window.workspace import Workspace
 
 _TEXT_SIZE = "text_size"
-"""What the window remembers the chosen size under."""
+"""Key under which the chosen size is remembered."""
 
 
 def commands(workspace: Workspace) -> list[Command]:
-    """Draw words in the size that was chosen last; the commands of View that place things and change the look."""
+    """Restore the chosen text size; returns the commands of View that change the layout and the look."""
     return [*_layout_commands(workspace), *_appearance_commands(workspace)]
 
 
@@ -39,7 +39,7 @@ def _layout_commands(workspace: Workspace) -> list[Command]:
         Command(
             "View",
             "Next Tab",
-            "Bring the next document to the front, after the last one the dashboard",
+            "Switch to the next document, after the last one to the dashboard",
             workspace.show_next,
             ("Ctrl+Tab",),
             id="view.next_tab",
@@ -67,8 +67,8 @@ def _layout_commands(workspace: Workspace) -> list[Command]:
         Command(
             "View",
             "Compact Card",
-            "Show the device's memory in a small window that stays above all others, or close it; "
-            "where the system is Wayland it may not be allowed to stay above",
+            "Show the device's memory in a small window that stays on top, or close it; on Wayland it may be "
+            "unable to stay there",
             compact_cards.toggle,
             id="view.compact_card",
         ),
@@ -85,7 +85,7 @@ def _layout_commands(workspace: Workspace) -> list[Command]:
         Command(
             "View",
             "Reset Layout",
-            "Everything back to where it was at the first start",
+            "Restore the layout of the first start",
             partial(reset_layout, workspace),
             id="view.reset_layout",
         ),
@@ -113,7 +113,7 @@ def _appearance_commands(workspace: Workspace) -> list[Command]:
             Command(
                 "View/Text Size",
                 _percent(size),
-                f"Draw words at {_percent(size)} of the system's size",
+                f"Draw text at {_percent(size)} of the system's size",
                 partial(sizes.take, size),
                 id=f"view.text_size.{size:.0%}".removesuffix("%"),
                 after="view.panel",
@@ -125,7 +125,7 @@ def _appearance_commands(workspace: Workspace) -> list[Command]:
         Command(
             "View",
             "Presentation Mode",
-            "Large type and thick lines, with cards, warnings and plots alone; Esc leaves it",
+            "Large text and thick lines, with only cards, warnings and plots; Esc leaves it",
             presentation.set_on,
             ("F10",),
             id="view.presentation",
@@ -136,13 +136,13 @@ def _appearance_commands(workspace: Workspace) -> list[Command]:
 
 
 def keep_cards(workspace: Workspace, name: str, value: str) -> None:
-    """Keep the cards of one's own, or their order, in the setting of that name."""
+    """Save the user's own cards, or their order, in the setting of that name."""
     workspace.attempt(partial(save_settings, {name: value}))
     workspace.session.set_settings(workspace.session.settings.model_copy(update={name: value}))
 
 
 def choose_theme(workspace: Workspace, choice: Choice) -> None:
-    """Use the look ``choice`` from now on."""
+    """Use the theme ``choice``."""
     workspace.theme = choice
     workspace.theme_chosen.emit(choice)
     workspace.attempt(partial(save_settings, {"theme": choice}))
@@ -159,7 +159,7 @@ def _has_theme(workspace: Workspace, choice: Choice) -> bool:
 
 
 class _TextSize:
-    """The size of the words; presentation mode, which has its own, comes back to it."""
+    """The text size; presentation mode has its own and restores this one."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -169,11 +169,11 @@ class _TextSize:
             self.take(size, True)
 
     def has(self, size: float) -> bool:
-        """Whether words are drawn ``size`` times as large as the system says."""
+        """Whether text is scaled by ``size`` relative to the system's size."""
         return size == self.chosen
 
     def take(self, size: float, chosen: bool) -> None:
-        """Draw words ``size`` times as large as the system says, from now on, where that was ``chosen``."""
+        """Scale text by ``size`` relative to the system's size, if ``chosen``."""
         if chosen and size != self.chosen:
             self.chosen = size
             restyle(self._workspace.window(), self._workspace.colours, size)
@@ -191,7 +191,7 @@ def _place_panel(workspace: Workspace, dashboard: Dashboard) -> None:
 
 
 def _fill_screen(workspace: Workspace, full: bool) -> None:
-    """Use the whole screen, or the window's own place again."""
+    """Switch to full screen or back."""
     window = workspace.window()
     if full:
         window.showFullScreen()
@@ -200,7 +200,7 @@ def _fill_screen(workspace: Workspace, full: bool) -> None:
 
 
 def reset_layout(workspace: Workspace) -> None:
-    """Everything back to where it was at the first start."""
+    """Reset the layout to that of the first start."""
     window = workspace.window()
     forget_layout()
     window.showNormal()
@@ -212,16 +212,16 @@ def reset_layout(workspace: Workspace) -> None:
 
 
 SCALE, LARGE_SCALE = 1.5, 2.25
-"""How large words are drawn in a window of usual height, and in a tall one, whose pixels are small: the figures of a
-plot's axis have 18 pt there."""
+"""Text scale in a window of ordinary height, and in a tall one, where pixels are small: there the tick labels of a
+plot have 18 pt."""
 
 TALL_PX = 1300
-"""Logical pixels of height from which a window is tall."""
+"""Height in logical pixels above which a window is tall."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """What was shown: the text size, each part with whether it was hidden, and the places of the splitters."""
+    """The state before: the text size, whether each part was hidden, and the sizes in the splitters."""
 
     scale: float
     hidden: dict[QWidget, bool] = field(default_factory=dict)
@@ -229,10 +229,10 @@ class _Before:
 
 
 class Presentation(QObject):
-    """Enters and leaves the mode; Esc leaves it too.
+    """Presentation mode; Esc leaves it too.
 
     Args:
-        workspace: what is presented, in its window.
+        workspace: the contents of the window to present.
     """
 
     def __init__(self, workspace: Workspace) -> None:
@@ -249,7 +249,7 @@ class Presentation(QObject):
         return self._before is not None
 
     def set_on(self, on: bool) -> None:
-        """Enter the mode, or leave it and put everything back."""
+        """Enter the mode, or leave it and restore everything."""
         if on != self.on:
             if on:
                 self._enter()
@@ -260,7 +260,7 @@ class Presentation(QObject):
             self._workspace.changed.emit()
 
     def _follow(self) -> None:
-        """Hide the chrome of a tab that has come while the mode is on, too."""
+        """Hide the chrome of a tab that opens while the mode is on."""
         if self._before is not None:
             self._hide_chrome(self._before)
 
@@ -294,7 +294,7 @@ class Presentation(QObject):
         application.removeEventFilter(self)
         restyle(self._workspace.window(), self._workspace.colours, before.scale)
         for part, hidden in before.hidden.items():
-            if shiboken6.isValid(part):  # its tab may have been closed meanwhile
+            if shiboken6.isValid(part):  # its tab may have been closed in the meantime
                 part.setHidden(hidden)
         self._workspace.bar.setVisible(self._workspace.count > 0)
         for splitter, sizes in before.sizes.items():
@@ -302,7 +302,7 @@ class Presentation(QObject):
                 splitter.setSizes(sizes)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Esc in the window itself leaves; in a dialog or a menu over it, it means that one."""
+        """Leave on Esc in the window itself; in a dialog or a menu Esc closes that one."""
         if isinstance(event, QKeyEvent) and event.key() == Qt.Key.Key_Escape and self._target():
             if event.type() is QEvent.Type.ShortcutOverride:
                 event.accept()

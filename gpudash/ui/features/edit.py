@@ -1,4 +1,4 @@
-"""The Edit menu: undo, also of what is changed of a view; copying from what is in front, finding, the settings."""
+"""The Edit menu: undo, including changes to views; copy, find, and the preferences."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ COPY_KEYS, PICTURE_KEYS = ("Ctrl+C",), ("Ctrl+Shift+C",)
 
 
 def commands(workspace: Workspace) -> list[Command]:
-    """Make what is changed of the dashboards' views undoable; the commands of Edit."""
+    """Make changes to the dashboards' views undoable; returns the commands of Edit."""
     workspace.serve_pages(lambda page: CurveHistory(workspace.undo, page))
     workspace.serve_dashboards(lambda dashboard: LayoutHistory(workspace.undo, dashboard))
     workspace.serve_dashboards(lambda dashboard: FormHistory(workspace.undo, dashboard.panel))
     find = Command(
         "Edit",
         "Find in Output…",
-        "Look for words in what your own program prints",
+        "Search the output of your own program",
         partial(find_in_output, workspace),
         ("Ctrl+F",),
         id="edit.find",
@@ -85,34 +85,34 @@ def _undo_commands(workspace: Workspace) -> list[Command]:
         Command(
             "Edit",
             "Undo",
-            "Take the last change back",
+            "Undo the last change",
             undo.undo,
             ("Ctrl+Z",),
             id="edit.undo",
             text=lambda: without_mnemonics(f"Undo {undo.undo_text}".strip()),
-            why_not=lambda: "" if undo.undo_text else "There is nothing to take back.",
+            why_not=lambda: "" if undo.undo_text else "There is nothing to undo.",
         ),
         Command(
             "Edit",
             "Redo",
-            "Make the change again",
+            "Redo the change that was undone last",
             undo.redo,
             ("Ctrl+Shift+Z", "Ctrl+Y"),
             id="edit.redo",
             text=lambda: without_mnemonics(f"Redo {undo.redo_text}".strip()),
-            why_not=lambda: "" if undo.redo_text else "There is nothing to make again.",
+            why_not=lambda: "" if undo.redo_text else "There is nothing to redo.",
         ),
     ]
 
 
 def show_preferences(workspace: Workspace) -> None:
-    """Ask for other settings, beginning with those in force: the look too, which its menu changes by itself."""
+    """Open the preferences with the current settings, including the theme, which has its own menu."""
     settings = workspace.session.settings.model_copy(update={"theme": workspace.theme})
     Preferences(settings, partial(_keep, workspace), workspace).open()
 
 
 def find_in_output(workspace: Workspace) -> None:
-    """Open the output of the user's own program, and look for words in it."""
+    """Show the output of the user's own program, with the search field focused."""
     dashboard = workspace.show_a_dashboard()
     if dashboard.tabs.collapsed:
         dashboard.toggle_tables()
@@ -122,9 +122,9 @@ def find_in_output(workspace: Workspace) -> None:
 
 
 def _front_has_keys(workspace: Workspace, keys: tuple[str, ...]) -> bool:
-    """Whether the document in front hears one of ``keys`` itself, as two owners would cancel each other out.
+    """Whether the current document handles one of ``keys`` itself: two owners would make the shortcut ambiguous.
 
-    One with a dashboard leaves them to the window.
+    Documents with a dashboard leave these keys to the window.
     """
     document = workspace.front
     if document is None or document.plots_page is not None:
@@ -134,7 +134,7 @@ def _front_has_keys(workspace: Workspace, keys: tuple[str, ...]) -> bool:
 
 
 def _keep(workspace: Workspace, settings: Settings) -> bool:
-    """Keep the settings in their file and put them in force; tells when that is not possible."""
+    """Save the settings to their file and use them; returns whether they could be saved."""
     if not workspace.attempt(lambda: save_settings(settings.model_dump())):
         return False
     workspace.apply_settings(settings)
@@ -154,7 +154,7 @@ TITLES: Mapping[str, str] = {
     "recordings_count": "Number of recordings",
     "ask_cudnn": "Ask cuDNN about convolutions",
     "isolate": "Run workloads in a separate process",
-    "reports_bytes": "Room for out-of-memory reports",
+    "reports_bytes": "Disk space for out-of-memory reports",
     "reports_keep": "Number of out-of-memory reports",
     "theme": "Theme",
     "smoothing": "Smoothing",
@@ -162,7 +162,7 @@ TITLES: Mapping[str, str] = {
     "frames_hz": "Redraws a second",
     "cards": "Cards to choose from",
     "cards_order": "Order of these cards",
-    "serve": "Serve for Prometheus at",
+    "serve": "Serve Prometheus metrics at",
     "notify": "Notify",
 }
 EMPTY = {
@@ -170,18 +170,18 @@ EMPTY = {
     "serve": "off; for example :10950",
     "notify": "off; for example ntfy:TOPIC",
 }
-"""What an empty setting means, and what one looks like that is not."""
+"""The meaning of an empty setting, and an example of another value."""
 
 LATER = ("record", "recordings_bytes", "recordings_count", "serve", "notify")
-"""Settings that concern the recording, the serving and notices, which are opened when a session begins."""
+"""Settings of recordings, serving and notifications, which take effect when the next session begins."""
 
 
 class Preferences(QDialog):
-    """One control per setting.
+    """A dialog with one control per setting.
 
     Args:
-        settings: in force now.
-        apply: given the new settings when the user accepts them; may raise OSError or ValueError.
+        settings: the current settings.
+        apply: called with the new settings when the user accepts them; returns whether they could be saved.
     """
 
     def __init__(self, settings: Settings, apply: Callable[[Settings], bool], parent: QWidget | None = None) -> None:
@@ -212,12 +212,12 @@ class Preferences(QDialog):
             form.addRow(label, control)
             self._controls[name] = control
         self._problem = PlainLabel(role="error", wraps=True)
-        where = PlainLabel(f"Kept in {settings_file()}", role="muted", wraps=True)
+        where = PlainLabel(f"Saved in {settings_file()}", role="muted", wraps=True)
         self._buttons = QDialogButtonBox(
             QDialogButtonBox.StandardButton.Save
             | QDialogButtonBox.StandardButton.Cancel
             | QDialogButtonBox.StandardButton.RestoreDefaults,
-            parent=self,  # from the start, else its buttons have the icons of a style without the window's sheet
+            parent=self,  # set now, or its buttons get icons without the window's style sheet
         )
         self._buttons.accepted.connect(self.accept)
         self._buttons.rejected.connect(self.reject)
@@ -226,24 +226,24 @@ class Preferences(QDialog):
         self._check()
 
     def control(self, name: str) -> Control:
-        """The control of a setting."""
+        """The control for a setting."""
         return self._controls[name]
 
     def restore_defaults(self) -> None:
-        """Fill the form with the defaults; nothing is kept before it is saved."""
+        """Fill the form with the defaults; they are saved only by Save."""
         for name, field in Settings.model_fields.items():
             self._write(name, self._controls[name], field.default)
         self._check()
 
     def settings(self) -> Settings | None:
-        """The settings in the form, or ``None`` while one is not allowed."""
+        """The settings in the form, or ``None`` if one is invalid."""
         found = self._read()
         if isinstance(found, Settings):
             return found
         return None
 
     def accept(self) -> None:
-        """Keep the settings and close; stays open when they cannot be kept."""
+        """Save the settings and close; stay open if they cannot be saved."""
         settings = self.settings()
         if settings is not None and self._apply(settings):
             super().accept()
@@ -254,7 +254,7 @@ class Preferences(QDialog):
         write_control(control, round(value * 100, 6) if in_percent else value, is_bytes(field))
 
     def _value(self, name: str, control: Control) -> Any:
-        """What is in a control, as the setting takes it; what is no number stays as it was typed."""
+        """A control's value as the setting takes it; text that is not a number stays as typed."""
         value = read_control(control)
         if value is None or _unit(Settings.model_fields[name]) != PERCENT:
             return value
@@ -274,7 +274,7 @@ class Preferences(QDialog):
         except ValueError as error:
             return f"{TITLES['cards']}: {error}"
         if settings.serve:
-            from gpudash.session.serving import setting_problem  # few serve, and it takes a web server with it
+            from gpudash.session.serving import setting_problem  # imports a web server, which few users need
 
             if problem := setting_problem(settings.serve):
                 return f"{TITLES['serve']}: {problem}"
@@ -288,7 +288,7 @@ class Preferences(QDialog):
         return settings
 
     def _wrong(self, problem: ErrorDetails) -> str:
-        """A sentence on what is wrong, with settings called by their titles and shares in per cent."""
+        """A sentence about what is wrong, with settings named by their titles and ratios in percent."""
         if not problem["loc"]:
             message = problem["msg"].removeprefix("Value error, ")
             return re.sub(r"\w+", lambda word: f"“{TITLES[word[0]]}”" if word[0] in TITLES else word[0], message)
@@ -308,7 +308,7 @@ class Preferences(QDialog):
 
 
 def _unit(field: FieldInfo) -> str | None:
-    """The unit in which a setting is written."""
+    """The unit of a setting."""
     extra = field.json_schema_extra
     if isinstance(extra, dict) and "unit" in extra:
         return str(extra["unit"])
@@ -316,15 +316,15 @@ def _unit(field: FieldInfo) -> str | None:
 
 
 Hidden = Mapping[str, frozenset[str]]
-"""Plot → names of its hidden curves."""
+"""Plot id → names of its hidden curves."""
 
 
 class CurveHistory(QObject):
-    """Puts on the stack which curves are hidden and shown.
+    """Makes hiding and showing curves undoable.
 
     Args:
-        undoing: the window's stack.
-        page: whose curves can be hidden.
+        undoing: the window's undo stack.
+        page: the page with the plots.
     """
 
     def __init__(self, undoing: Undoing, page: PlotsPage) -> None:
@@ -335,7 +335,7 @@ class CurveHistory(QObject):
         page.refreshed.connect(self._settle)
 
     def _settle(self) -> None:
-        """Take what is now for what was before the user's next change: the window itself changes some of it too."""
+        """Take the current state as the baseline for the user's next change: the window makes changes too."""
         self._hidden = self._hidden_now()
 
     def _hidden_now(self) -> Hidden:
@@ -347,25 +347,25 @@ class CurveHistory(QObject):
         hides = sorted({name for plot, names in after.items() for name in names - before.get(plot, frozenset())})
         shows = sorted({name for plot, names in before.items() for name in names - after.get(plot, frozenset())})
         if hides:
-            self._push_hidden(f"Hide of {_named(hides)}", before, after)
+            self._push_hidden(f"Hide {_named(hides)}", before, after)
         elif shows:
-            self._push_hidden(f"Show of {_named(shows)}", before, after)
+            self._push_hidden(f"Show {_named(shows)}", before, after)
 
     def _push_hidden(self, text: str, before: Hidden, after: Hidden) -> None:
         self._undoing.push(text, partial(self._hide, before), partial(self._hide, after))
 
     def _hide(self, hidden: Hidden) -> None:
-        _there(self._plots)
+        _require_open(self._plots)
         for plot in self._plots.plots:
             plot.legend.set_hidden(hidden.get(plot.spec.id, frozenset()))
 
 
 class LayoutHistory(QObject):
-    """Puts on the stack how the height is shared between plots and tables.
+    """Makes changes to the split between plots and tables undoable.
 
     Args:
-        undoing: the window's stack.
-        dashboard: whose tables can be collapsed.
+        undoing: the window's undo stack.
+        dashboard: the dashboard whose tables can be collapsed.
     """
 
     def __init__(self, undoing: Undoing, dashboard: Dashboard) -> None:
@@ -378,7 +378,7 @@ class LayoutHistory(QObject):
         dashboard.refreshed.connect(self._settle)
 
     def _settle(self) -> None:
-        """Take what is now for what was before the user's next change."""
+        """Take the current state as the baseline for the user's next change."""
         self._collapsed = self._tabs.collapsed
         self._sizes = self._splitter.sizes()
 
@@ -386,13 +386,13 @@ class LayoutHistory(QObject):
         before, after = self._collapsed, self._tabs.collapsed
         self._collapsed = after
         if before != after:
-            text = "Show of Tables"
+            text = "Show Tables"
             if after:
-                text = "Hide of Tables"
+                text = "Hide Tables"
             self._undoing.push(text, partial(self._collapse, before), partial(self._collapse, after))
 
     def _collapse(self, collapsed: bool) -> None:
-        _there(self._tabs)
+        _require_open(self._tabs)
         self._tabs.set_collapsed(collapsed)
         self._tabs.collapsed_changed.emit()
 
@@ -400,24 +400,24 @@ class LayoutHistory(QObject):
         before, after = self._sizes, self._splitter.sizes()
         self._sizes = after
         self._undoing.push(
-            "Change of Layout",
+            "Change Layout",
             partial(self._resize, before),
             partial(self._resize, after),
             kind=f"splitter {id(self._splitter)}",
         )
 
     def _resize(self, sizes: list[int]) -> None:
-        _there(self._tabs)
+        _require_open(self._tabs)
         self._splitter.setSizes(sizes)
         self._splitter.splitterMoved.emit(sizes[0], 1)
 
 
 class FormHistory(QObject):
-    """Puts on the stack what the window put into the form for the user: a change that would fit, another batch.
+    """Makes changes that the window made to the form undoable: a change that would fit, another batch size.
 
     Args:
-        undoing: the window's stack.
-        panel: with the form.
+        undoing: the window's undo stack.
+        panel: the panel with the form.
     """
 
     def __init__(self, undoing: Undoing, panel: WorkloadPanel) -> None:
@@ -430,11 +430,11 @@ class FormHistory(QObject):
         self._undoing.push(text, partial(self._put_back, before), partial(self._put_back, after), kind=kind)
 
     def _put_back(self, state: FormState) -> None:
-        _there(self._panel)
+        _require_open(self._panel)
         self._panel.put_back(state)
 
 
-def _there(part: QObject) -> None:
+def _require_open(part: QObject) -> None:
     if not shiboken6.isValid(part):
         raise RuntimeError("The tab that this was done in is closed.")
 

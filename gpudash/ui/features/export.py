@@ -1,4 +1,4 @@
-"""File > Export: what the dashboard in front shows, written for other programs without holding up the window."""
+"""File > Export: writes what the current dashboard shows for other programs, without blocking the window."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ MENU = "File/Export"
 Kind = Literal["csv", "parquet", "json", "trace", "html", "tensorboard", "wandb", "mlflow"]
 
 POLL_MS = 100
-"""Milliseconds between looks at what is being written, while something is."""
+"""Interval in milliseconds of polling running exports."""
 
 PATIENCE_S = 0.5
-"""Seconds after which a progress dialog appears."""
+"""Seconds until a progress dialog appears."""
 
 NEVER_MS = 2**31 - 1
-"""For the dialog's own patience, which does not count while the end is not known."""
+"""Disables the dialog's own delay, which needs to know the total."""
 
-NO_RECORDING = "The document in front is no recording; bring the dashboard or a recording to the front."
+NO_RECORDING = "The current tab is not a recording; switch to the dashboard or to a recording."
 
 JOIN_S = 2.0
-"""Longest that closing the window waits for an export that has been told to stop."""
+"""How long closing the window waits for a cancelled export."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """Of a kind of file: its entry in the menu, what it is good for, and the file dialog's pattern and suffix."""
+    """The texts of a kind of file: its menu entry, its use, and the dialog's filter and suffix."""
 
     entry: str
     tip: str
@@ -95,7 +95,7 @@ RANGE = Wording("Range as CSV…", "Write the visible curves of the selection as
 
 
 def commands(workspace: Workspace) -> list[Command]:
-    """File > Export: first what is seen of the dashboard in front, then its whole recording."""
+    """File > Export: first the visible part of the current dashboard, then its whole recording."""
     exporting = Exporting(workspace)
     workspace.at_close(exporting.close)
 
@@ -122,20 +122,20 @@ def commands(workspace: Workspace) -> list[Command]:
 
 
 class ExportCancelledError(Exception):
-    """The user has stopped an export."""
+    """The user cancelled an export."""
 
 
 class ExportJob(threading.Thread):
     """Writes a file in the background.
 
     Args:
-        out: what is written.
-        write: writes it, and tells its argument how many rows it has; returns what could not be read.
+        out: the file to write.
+        write: writes it, calls its argument with the number of rows written, and returns what could not be read.
 
     Attributes:
-        began_s: when it was asked for, by the monotonic clock.
-        written: rows so far.
-        message: what came of it, in a sentence; "" until then, and when it was cancelled.
+        began_s: when it was requested, in monotonic seconds.
+        written: the rows written so far.
+        message: the outcome in a sentence; "" until then and if it was cancelled.
         problem: whether `message` says why there is no file.
     """
 
@@ -151,11 +151,11 @@ class ExportJob(threading.Thread):
 
     @property
     def cancelled(self) -> bool:
-        """Whether it has been told to stop."""
+        """Whether it was cancelled."""
         return self._cancelled.is_set()
 
     def cancel(self) -> None:
-        """Stop after the rows that are being written; nothing is left behind."""
+        """Stop after the current rows; nothing is left behind."""
         self._cancelled.set()
 
     def run(self) -> None:
@@ -165,7 +165,7 @@ class ExportJob(threading.Thread):
             return
         except RecordingError as error:
             self.message, self.problem = f"{error}.", True
-        except Exception as error:  # whatever a file's content leads to is told
+        except Exception as error:  # errors caused by the file's content are reported
             logger.exception("an export was not written")
             self.message = f"{self.out.name} was not written ({type(error).__name__}: {error})."
             self.problem = True
@@ -179,10 +179,10 @@ class ExportJob(threading.Thread):
 
 
 def write_data(recording: Path, to: DataFormat, out: Path, on_progress: OnProgress) -> list[str]:
-    """Write a recording as data over what is there; returns what could not be read of it.
+    """Write a recording as data, replacing an existing file; returns what could not be read.
 
     Raises:
-        RecordingError: when it cannot be read, or ``out`` cannot be written.
+        RecordingError: the recording cannot be read, or ``out`` cannot be written.
     """
     from gpudash.telemetry.export.writing import export
 
@@ -192,10 +192,11 @@ def write_data(recording: Path, to: DataFormat, out: Path, on_progress: OnProgre
 
 
 def write_folder(recording: Path, to: TrackerFormat, out: Path, on_progress: OnProgress) -> list[str]:
-    """Write a recording into a new folder for a tracker; returns what could not be read of it, and what shows it.
+    """Write a recording into a new folder for a tracker; returns what could not be read, and how to view it.
 
     Raises:
-        RecordingError: when it cannot be read, ``out`` holds something or cannot be written, or a package is missing.
+        RecordingError: the recording cannot be read, ``out`` is not empty or cannot be written, or a package is
+            missing.
     """
     from gpudash.telemetry.export.trackers import export_to_tracker
 
@@ -205,10 +206,10 @@ def write_folder(recording: Path, to: TrackerFormat, out: Path, on_progress: OnP
 
 
 def write_page(recording: Path, out: Path, on_progress: OnProgress) -> list[str]:
-    """Write a recording as a report over what is there; returns what could not be read of it.
+    """Write a recording as a report, replacing an existing file; returns what could not be read.
 
     Raises:
-        RecordingError: when it cannot be read, or ``out`` cannot be written.
+        RecordingError: the recording cannot be read, or ``out`` cannot be written.
     """
     from gpudash.session.report import write_report
 
@@ -216,10 +217,10 @@ def write_page(recording: Path, out: Path, on_progress: OnProgress) -> list[str]
 
 
 class Exporting(QObject):
-    """Asks where, writes, and tells what came of it.
+    """Asks for a file name, writes the export, and reports the outcome.
 
     Args:
-        workspace: whose dashboard in front is meant.
+        workspace: its current dashboard is exported.
     """
 
     def __init__(self, workspace: Workspace) -> None:
@@ -231,7 +232,7 @@ class Exporting(QObject):
         self._timer.timeout.connect(self.refresh)
 
     def recording(self, kind: Kind) -> None:
-        """Write the recording of the dashboard in front; of a session that goes on, as far as it has come."""
+        """Write the recording of the current dashboard; for a live session, everything so far."""
         dashboard = self._workspace.front_dashboard
         if dashboard is None:
             self._report(NO_RECORDING)
@@ -244,7 +245,7 @@ class Exporting(QObject):
         if out is None:
             return
         if any(job.out == out for job in self._jobs):
-            self._report(f"{out} is being written already.")
+            self._report(f"{out} is already being written.")
             return
         if kind == "html":
             self._begin(ExportJob(out, partial(write_page, source, out)))
@@ -254,11 +255,11 @@ class Exporting(QObject):
             self._begin(ExportJob(out, partial(write_data, source, kind, out)))
 
     def graph(self, wording: Wording) -> None:
-        """Write the plots of the dashboard in front as a picture."""
+        """Write the plots of the current dashboard as a picture."""
         self._view(wording, lambda page, out: page.plots.save_picture(out))
 
     def range(self) -> None:
-        """Write the visible curves of the selection, else of what is in sight, as a table."""
+        """Write the visible curves in the selection, or else in the visible range, as a table."""
         self._view(RANGE, lambda page, out: page.plots.save_csv(out))
 
     def _view(self, wording: Wording, write: Callable[[PlotsPage, Path], object]) -> None:
@@ -277,7 +278,7 @@ class Exporting(QObject):
 
     @property
     def busy(self) -> bool:
-        """Whether something is being written."""
+        """Whether an export is running."""
         return bool(self._jobs)
 
     def _begin(self, job: ExportJob) -> None:
@@ -294,7 +295,7 @@ class Exporting(QObject):
         self._timer.start()
 
     def refresh(self) -> None:
-        """Show how far each export is, and tell of those that have ended."""
+        """Update the progress of each export, and report those that have ended."""
         for job, dialog in list(self._jobs.items()):
             if job.is_alive():
                 rows = ""
@@ -314,7 +315,7 @@ class Exporting(QObject):
             self._timer.stop()
 
     def close(self) -> bool:
-        """Stop what is being written; false when it did not end in time."""
+        """Cancel all exports; false if one did not end in time."""
         self._timer.stop()
         for job, dialog in self._jobs.items():
             job.cancel()
@@ -342,17 +343,17 @@ class Exporting(QObject):
             notice.report(text, "note", button=button, run=partial(_open, shown))
 
     def _ask(self, wording: Wording, source: Path) -> Path | None:
-        """Where to write; a file that is there is asked for, by the dialog or, for a suffix added here, by us."""
+        """Ask where to write. Before a file is replaced, the dialog asks or, if a suffix is added here, we do."""
         start = source.with_name(source.stem + (wording.suffix or "-runs"))
         title = f"Export {wording.entry.removesuffix('…')}"
         chosen, _pattern = QFileDialog.getSaveFileName(self._workspace, title, str(start), wording.pattern)
         if chosen and not wording.suffix:
-            return Path(chosen)  # a folder: one that holds something is refused, and not replaced
+            return Path(chosen)  # a folder: one that is not empty is refused, not replaced
         return completed(self._workspace, title, chosen, wording.suffix)
 
 
 def _dismiss(dialog: QProgressDialog) -> None:
-    dialog.blockSignals(True)  # else its end would count as a cancel
+    dialog.blockSignals(True)  # otherwise closing it would emit `canceled`
     dialog.cancel()
     dialog.deleteLater()
 

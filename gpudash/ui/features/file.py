@@ -1,4 +1,4 @@
-"""The File menu's commands for files: open, open again, close, save the recording, leave."""
+"""The File menu's commands for files: open, reopen, close, save the recording, exit."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ RECENT_MENU = "File/Open Recent"
 KINDS = "Snapshots, traces and recordings (*.pickle *.pkl *.snapshot *.json *.gz *.gpudash);;All files (*)"
 
 STREAM, STREAM_TITLE = "-", "standard input"
-"""Key and title of the tab that shows what is piped in."""
+"""Key and title of the tab that shows standard input."""
 
 SAVE, SAVE_ALL = "Save Recording As…", "Save All Recordings…"
 
 JOIN_S = 0.5
-"""Longest that closing waits for a recording that is being read."""
+"""How long closing waits for a recording that is being read."""
 
 
 def commands(workspace: Workspace) -> list[Command]:
-    """Teach the workspace to open recordings, snapshots and traces; the commands around files."""
+    """Let the workspace open recordings, snapshots and traces; returns the commands for files."""
     recordings = _Recordings(workspace)
     workspace.openers["recording"] = recordings.read
     workspace.openers["snapshot"] = partial(_snapshot, workspace)
@@ -46,7 +46,7 @@ def commands(workspace: Workspace) -> list[Command]:
     save = Command(
         "File",
         SAVE,
-        "Write a copy of what is recorded of what is in front, as far as it has come",
+        "Save a copy of the current recording, up to now",
         partial(save_recording, workspace),
         ("Ctrl+Shift+S",),
         id="file.save_recording",
@@ -58,7 +58,7 @@ def commands(workspace: Workspace) -> list[Command]:
         Command(
             "File",
             "Open…",
-            "Open a memory snapshot, a trace of torch.profiler or a recording",
+            "Open a memory snapshot, a torch.profiler trace or a recording",
             partial(ask_for_file, workspace),
             ("Ctrl+O",),
             id="file.open",
@@ -66,7 +66,7 @@ def commands(workspace: Workspace) -> list[Command]:
         Command(
             RECENT_MENU,
             "Clear Recent Files",
-            "Forget the files opened last",
+            "Clear the list of recent files",
             lambda: forget_recent(),
             id="file.clear_recent",
             above=partial(_recent_entries, workspace),
@@ -74,7 +74,7 @@ def commands(workspace: Workspace) -> list[Command]:
         Command(
             "File",
             "Close Document",
-            "Close the document in front",
+            "Close the current document",
             workspace.close_front,
             ("Ctrl+W",),
             id="file.close_document",
@@ -84,7 +84,7 @@ def commands(workspace: Workspace) -> list[Command]:
         Command(
             "File",
             "Exit",
-            "Stop the run, close the recording and leave",
+            "Stop the run, close the recording and exit",
             lambda: workspace.window().close(),
             ("Ctrl+Q",),
             id="file.exit",
@@ -95,7 +95,7 @@ def commands(workspace: Workspace) -> list[Command]:
 
 
 def ask_for_file(workspace: Workspace) -> None:
-    """Ask for a file and open it."""
+    """Choose a file and open it."""
     newest = next(iter(recent_files()), None)
     if newest is not None:
         start = str(newest.parent)
@@ -107,21 +107,21 @@ def ask_for_file(workspace: Workspace) -> None:
 
 
 def open_stream(workspace: Workspace, stream: TextIO) -> None:
-    """Show the JSON lines of a monitor in a tab, as they come."""
+    """Show a monitor's JSON lines in a tab as they arrive."""
     from gpudash.session.recordings.opener import Incoming, OpenedReplay
     from gpudash.telemetry.recording.recorder import RecordingError
 
     try:
         opened = OpenedReplay(Incoming(stream), STREAM_TITLE)
     except (RecordingError, OSError) as error:
-        workspace.notice.report(f"What is piped in cannot be shown: {error}")
+        workspace.notice.report(f"Standard input cannot be shown: {error}")
         return
     document = _recording(workspace, opened)
     workspace.add(document, STREAM, document.title)
 
 
 def save_recording(workspace: Workspace) -> None:
-    """Ask where, and write a copy of the recording of what is in front there; of an overview all of them."""
+    """Choose a file and save a copy of the current recording; for an overview, copies of all of them."""
     front = workspace.front
     if front is not None and front.save is not None:
         front.save()
@@ -132,7 +132,8 @@ def save_recording(workspace: Workspace) -> None:
         start = session.recording.with_suffix(suffix)
     else:
         start = Path.home() / f"gpudash{suffix}"
-    if front is not None and front.unlinked is not None:  # it lies in a private folder, which goes with the link
+    if front is not None and front.unlinked is not None:
+        # A machine's recording is in a private folder, which is deleted when it disconnects.
         start = Path.home() / start.name
     chosen, _kind = QFileDialog.getSaveFileName(workspace, title, str(start), f"Recordings (*{suffix})")
     path = completed(workspace, title, chosen, suffix)
@@ -141,7 +142,7 @@ def save_recording(workspace: Workspace) -> None:
 
 
 class _Recordings:
-    """Opens recordings; each is read in a thread of its own."""
+    """Opens recordings, each in a thread of its own."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -154,7 +155,7 @@ class _Recordings:
         return self._read(OpenedRecording(found.path, found.title))
 
     def read_scalars(self, found: FoundFile) -> Document:
-        """A document that reads a log of TensorBoard, as if it were a recording."""
+        """A document that reads a TensorBoard log like a recording."""
         from gpudash.session.recordings.opener import OpenedRecording
         from gpudash.session.trackers.tensorboard_log import TensorBoardReplay
 
@@ -166,7 +167,7 @@ class _Recordings:
         return _recording(self._workspace, opened)
 
     def close(self) -> bool:
-        """Wait for what is being read; false when it did not end in time. Called when its documents are closed."""
+        """Wait for readers after their documents were closed; false if one did not end in time."""
         joined = [opened.join(JOIN_S) for opened in self._reading]
         self._reading.clear()
         return all(joined)
@@ -183,13 +184,13 @@ def _recording(workspace: Workspace, opened: OpenedRecording | OpenedReplay) -> 
 
 
 def refuse(workspace: Workspace, document: Document, sentence: str) -> None:
-    """Close a document that cannot be shown, and say why."""
+    """Close a document that cannot be shown, and report why."""
     workspace.close_document(document)
     workspace.notice.report(sentence)
 
 
 def _snapshot(workspace: Workspace, found: FoundFile) -> Document:
-    """A document that reads a snapshot in a process of its own."""
+    """A document that reads a snapshot in a separate process."""
     from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
     from gpudash.ui.snapshot.document import SnapshotDocument
 
@@ -197,7 +198,7 @@ def _snapshot(workspace: Workspace, found: FoundFile) -> Document:
 
 
 def _trace(workspace: Workspace, found: FoundFile) -> Document:
-    """A document that reads a trace of torch.profiler in a process of its own."""
+    """A document that reads a torch.profiler trace in a separate process."""
     from gpudash.session.trackers.trace_opener import OpenedTrace
     from gpudash.ui.snapshot.trace_document import TraceDocument
 
@@ -209,7 +210,7 @@ def _why_no_saving(workspace: Workspace) -> str:
         return workspace.front.why_no_saving
     if workspace.live:
         return ""
-    return "Nothing is measured here; bring a recording to the front."
+    return "Nothing is measured here; switch to a recording."
 
 
 def _why_no_close(workspace: Workspace) -> str:
@@ -221,7 +222,7 @@ def _why_no_close(workspace: Workspace) -> str:
 
 
 def _recent_entries(workspace: Workspace, menu: QMenu) -> list[QAction]:
-    """The files opened last; one that is gone says so. The demo's recordings where none has been opened."""
+    """The recent files, with missing ones marked. If there are none, the demo's recordings."""
     entries = []
     for number, path in enumerate(recent_files(), 1):
         there = path.exists()
@@ -230,7 +231,7 @@ def _recent_entries(workspace: Workspace, menu: QMenu) -> list[QAction]:
         if there:
             text = str(path)
         else:
-            text = f"{path} is not there any more; choosing it takes it off the list"
+            text = f"{path} no longer exists; choosing it removes it from the list"
         entry.setToolTip(plain_tip(text))
         entry.triggered.connect(lambda _checked=False, path=path: _open_again(workspace, path))
         entries.append(entry)

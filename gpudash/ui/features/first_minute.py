@@ -1,6 +1,6 @@
-"""What a newcomer is told in a window over a live session: why there is no GPU.
+"""What a newcomer sees in the window of a live session: why there is no GPU.
 
-The strip over the status line while no GPU can be used: which cause it is, what works now, and what to do next.
+While no GPU can be used, a strip above the status line shows the cause, what works now, and what to do next.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from gpudash.ui.window.menus import Command
 from gpudash.ui.window.workspace import Workspace
 
 _DISMISSED = "no_gpu_dismissed"
-"""Under what is remembered which sentence is not to be told again."""
+"""Key under which the sentence that was dismissed is remembered."""
 
 
 def commands(workspace: Workspace) -> list[Command]:
-    """Add the newcomer's hints to the window; this needs no command."""
+    """Add the newcomer's hints to the window; there are no commands for them."""
     FirstMinute(workspace)
     return []
 
 
 class FirstMinute(QObject):
-    """Puts the strip into the live dashboard; does nothing over a recording.
+    """Adds the strip to the live dashboard; does nothing for a recording.
 
-    It says nothing while the demo is on or presentation mode is: what a presenter shows has the room.
+    It is hidden during the demo and in presentation mode, to leave the room to the presenter.
     """
 
     def __init__(self, workspace: Workspace) -> None:
@@ -55,14 +55,14 @@ class FirstMinute(QObject):
         workspace.changed.connect(self._hold)
 
     def _hold(self) -> None:
-        """Keep quiet during a presentation, or resume."""
+        """Hide during a presentation, show again afterwards."""
         held = self._workspace.playing_demo or self._workspace.presenting
         if held != self._held:
             self._held = held
             self.refresh()
 
     def refresh(self) -> None:
-        """Tell what is the case now."""
+        """Show the current cause."""
         session = self._workspace.session
         devices = session.devices()
         there = any(device.kind == "cuda" and device.problem is None for device in devices)
@@ -75,9 +75,9 @@ class FirstMinute(QObject):
         self.strip.report(problem, simulated=simulated)
 
     def take(self, event: Event) -> None:
-        """Learn of an event: once a first run has ended the strip has been read."""
+        """Handle an event: after a first run has ended, the strip counts as read."""
         if isinstance(event, RunEnd) and not self._workspace.playing_demo and self._gpu_problem is not None:
-            self._dismiss(self._gpu_problem)  # the status line goes on telling it
+            self._dismiss(self._gpu_problem)  # the status line still shows it
 
     @property
     def _gpu_problem(self) -> str | None:
@@ -101,14 +101,14 @@ Facts = Sequence[tuple[str, str]]
 
 
 class NoGpuStrip(QFrame):
-    """Hidden until there is something to say.
+    """Hidden until there is a problem to show.
 
     Args:
-        facts: what driver, library and torch answered, asked for when the details are opened.
+        facts: what the driver, its library and torch answered; called when the details are opened.
 
     Signals:
-        check_requested: the driver is to be asked again.
-        dismissed: the sentence is not to be told again.
+        check_requested: the driver should be queried again.
+        dismissed: this sentence should not be shown again.
     """
 
     check_requested = Signal()
@@ -155,7 +155,7 @@ class NoGpuStrip(QFrame):
         self._grid.setVerticalSpacing(2)
         inside.addLayout(self._grid)
         inside.addStretch(1)
-        copy = self._button("Copy details", "Copy what a bug report needs of this", self._copy)
+        copy = self._button("Copy details", "Copy these details for a bug report", self._copy)
         inside.addWidget(copy, alignment=Qt.AlignmentFlag.AlignTop)
         in_column(row, self._folded, parent=self, margins=(14, 2, 10, 2), spacing=4)
 
@@ -165,11 +165,11 @@ class NoGpuStrip(QFrame):
         return self._problem
 
     def report(self, problem: str | None, *, simulated: bool = False) -> None:
-        """Say why there is no GPU and what works; with ``None`` nothing.
+        """Show why there is no GPU and what works; ``None`` hides the strip.
 
         Args:
             problem: one sentence.
-            simulated: whether there is a simulated GPU to run on.
+            simulated: whether a simulated GPU is available.
         """
         self._problem = problem or ""
         self.setVisible(problem is not None)

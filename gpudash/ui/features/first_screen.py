@@ -1,4 +1,4 @@
-"""The first screen over a live session that has run nothing: what its panels show, and what comes of a click."""
+"""The first screen of a live session without runs: fills its panels and handles its clicks."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
     from gpudash.session.recordings.library import Library, LibraryWatcher
 
 PROGRAMS_S = 2.0
-"""How often the programs are listed while they are seen."""
+"""How often the programs are listed while they are visible."""
 
 LEAST_S = 3.0
-"""How long a program that holds no GPU memory must have run to be listed: shorter ones would come and go."""
+"""How long a program without GPU memory must have run to be listed: shorter ones would appear and disappear."""
 
 FREE_S = 1.0
-"""How often it is looked what is free."""
+"""How often free memory is queried."""
 
 MOST_SCRIPTS = 8
 
 JOIN_S = 1.0
-"""Longest that closing waits for a list that is being made."""
+"""How long closing waits for a list in progress."""
 
 A_RUN = "A run is in progress; stop it first."
 
 
 def commands(workspace: Workspace) -> list[Command]:
-    """Show the first screen where nothing has run yet; the command that brings it back."""
+    """Show the first screen if nothing has run yet; returns the command that brings it back."""
     if not workspace.live:
         return []
     beginnings = Beginnings(workspace)
@@ -57,7 +57,7 @@ def commands(workspace: Workspace) -> list[Command]:
         Command(
             "View",
             "First Screen",
-            "Begin with a script, a model, or a program that runs here",
+            "Start with a script, a model, or a running program",
             beginnings.show,
             ("Ctrl+Home",),
             id="view.first_screen",
@@ -68,14 +68,14 @@ def commands(workspace: Workspace) -> list[Command]:
 
 
 class Beginnings(QObject):
-    """Fills the first screen, and carries out what is chosen there.
+    """Fills the first screen and carries out what the user chooses there.
 
     Args:
-        workspace: whose live dashboard shows it.
-        find_programs: lists processes, on a thread of its own.
-        find_models: lists the models of the cache, on a thread of its own.
-        watch: begins to watch the folder of recordings.
-        clock: seconds that only go forward.
+        workspace: its live dashboard shows the screen.
+        find_programs: lists processes; called in a thread.
+        find_models: lists the models in the cache; called in a thread.
+        watch: starts watching the recordings folder.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -121,13 +121,13 @@ class Beginnings(QObject):
         workspace.at_close(self._close)
 
     def show(self) -> None:
-        """Bring the first screen to the front."""
+        """Switch to the first screen."""
         self._workspace.show_dashboard()
         self._workspace.dashboard.show_first_screen(self.screen)
         self._programs_due = self._free_due = float("-inf")
 
     def refresh(self) -> None:
-        """Show what is known now; called by the window's timer. What takes time is done by threads."""
+        """Show what is known now; called by the window's timer. Slow work is left to threads."""
         if self._workspace.dashboard.first_screen is None:
             if self._watcher is not None:
                 self._watcher.watch(False)
@@ -162,7 +162,7 @@ class Beginnings(QObject):
     def _show_scripts(self, seen: bool) -> None:
         live = self._workspace.session.live
         if self._watcher is None and (live is None or not live.torch_ready):
-            return  # what reads the recordings is not needed for the first picture of the window
+            return  # reading recordings can wait until the window is shown
         if self._watcher is None:
             self._watcher = self._watch()
         self._watcher.watch(seen)
@@ -172,7 +172,7 @@ class Beginnings(QObject):
         self.screen.script.show_scripts(self._scripts, self._free)
 
     def _free_bytes(self) -> int | None:
-        """What is free where the next run would be."""
+        """The memory that is free on the device of the next run."""
         live = self._workspace.session.live
         if live is None:
             return None
@@ -211,7 +211,7 @@ def _watcher() -> LibraryWatcher:
 
 
 def last_scripts(library: Library) -> list[LastScript]:
-    """The scripts that were run last, each once, the newest first."""
+    """The scripts run last, each once, the newest first."""
     found: dict[tuple[str, ...], LastScript] = {}
     entries = [entry for entry in library.entries if entry.facts is not None]
     for entry in entries:

@@ -1,4 +1,4 @@
-"""Opens fleets, single GPUs or machines of them and comparisons as tabs; asks for addresses of servers or machines."""
+"""Opens fleets, their GPUs or machines, and comparisons as tabs; asks for the addresses of servers and machines."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
     from gpudash.ui.fleet.machine_document import MachineDocument
 
 REMEMBERED, REMEMBERED_MACHINES = "prometheus_servers", "ssh_machines"
-"""What the window remembers the addresses under."""
+"""Keys under which addresses are remembered."""
 
 MOST_ADDRESSES = 8
 
 SHORTEST_LIVE_S, LONGEST_LIVE_S = 60.0, 900.0
-"""How much of two machines is compared at first: what is known of them, within these."""
+"""A comparison of two machines starts with the time for which they are known, within these limits."""
 
 EXAMPLE = "http://localhost:9090"
 
 ASK = "Address of the Prometheus server, such as http://host:9090:"
 
-ASK_MACHINES = "Machines to log in to, with spaces between them, as ssh knows them:"
+ASK_MACHINES = "Machines to log in to, named as for ssh and separated by spaces:"
 EXAMPLE_MACHINES = "user@host"
 
 
@@ -71,7 +71,7 @@ def commands(workspace: Workspace) -> list[Command]:
         Command(
             "File",
             "Reconnect",
-            "Link machines over ssh again that were lost or refused; ssh may ask for a password",
+            "Reconnect machines over ssh that were lost or refused; ssh may ask for a password",
             partial(link_again, workspace),
             ("Ctrl+R",),
             id="file.reconnect",
@@ -82,7 +82,7 @@ def commands(workspace: Workspace) -> list[Command]:
 
 
 def ask_for_server(workspace: Workspace) -> None:
-    """Ask for a server's address and show its fleet; the addresses used last are offered."""
+    """Ask for a server's address and show its fleet; recent addresses are offered."""
     known = known_addresses(REMEMBERED) or [EXAMPLE]
 
     def opened(text: str) -> None:
@@ -99,7 +99,7 @@ def ask_for_server(workspace: Workspace) -> None:
 
 
 def ask_for_machines(workspace: Workspace) -> None:
-    """Ask for machines and show them; those used last are offered."""
+    """Ask for machines and show them; recent ones are offered."""
     known = known_addresses(REMEMBERED_MACHINES) or [EXAMPLE_MACHINES]
     _ask(workspace, "Open Machines over SSH", ASK_MACHINES, known, lambda text: open_machines(workspace, text.split()))
 
@@ -118,7 +118,7 @@ def _ask(workspace: Workspace, title: str, label: str, known: Sequence[str], ope
 
 
 def known_addresses(remembered: str) -> list[str]:
-    """The addresses used last, the newest first."""
+    """The recent addresses, the newest first."""
     kept = recall(remembered)
     if isinstance(kept, list):
         return [text for text in kept if isinstance(text, str)][:MOST_ADDRESSES]
@@ -131,9 +131,9 @@ def _remember(remembered: str, address: str) -> None:
 
 
 def open_fleet(workspace: Workspace, address: ServerAddress) -> FleetDocument | None:
-    """Show the fleet that the server at ``address`` knows in a tab; one that is open already comes to the front.
+    """Show the fleet of the server at ``address`` in a tab; if it is open already, switch to it.
 
-    A token that cannot be sent there is reported in one sentence.
+    A token that cannot be sent to that address is reported in one sentence.
     """
     from gpudash.session.fleet import Fleet
     from gpudash.ui.fleet.document import FleetDocument
@@ -161,9 +161,9 @@ def open_fleet(workspace: Workspace, address: ServerAddress) -> FleetDocument | 
 
 
 def open_machines(workspace: Workspace, given: Sequence[str]) -> FleetDocument | None:
-    """Link machines ("host", "user@host:2222", with or without "ssh://") and show them in a tab.
+    """Connect to machines ("host", "user@host:2222", with or without "ssh://") and show them in a tab.
 
-    An impossible address is reported in one sentence.
+    An invalid address is reported in one sentence.
     """
     try:
         fleet = machines(given, workspace.session.settings)
@@ -177,29 +177,29 @@ def open_machines(workspace: Workspace, given: Sequence[str]) -> FleetDocument |
 
 
 def why_not_again(workspace: Workspace) -> str:
-    """Why nothing in front can be linked again, in a sentence; "" when something can."""
+    """Why the current tab has nothing to reconnect, in a sentence; "" if it has."""
     unlinked = None
     if workspace.front is not None:
         unlinked = workspace.front.unlinked
     if unlinked is None:
-        return "No machine over ssh is in front."
+        return "The current tab has no machine over ssh."
     if unlinked:
         return ""
-    return "Every machine in front is linked, or is being linked."
+    return "Every machine in this tab is connected or connecting."
 
 
 def link_again(workspace: Workspace) -> None:
-    """Link what is in front and is not linked."""
+    """Reconnect the disconnected machines of the current tab."""
     if workspace.front is not None:
         workspace.front.link_again()
 
 
 def machines(given: Sequence[str], settings: Settings) -> SshFleet:
-    """A fleet of these machines, not linked yet.
+    """A fleet of these machines, not connected yet.
 
     Raises:
-        ValueError: one sentence, when an address can be none.
-        RecordingError, OSError: when there is no room for what they tell.
+        ValueError: an address is invalid; the message is one sentence.
+        RecordingError, OSError: there is no room to record their readings.
     """
     from gpudash.session.remote.fleet import SshFleet, read_machines
 
@@ -207,8 +207,7 @@ def machines(given: Sequence[str], settings: Settings) -> SshFleet:
 
 
 def show_machines(workspace: Workspace, fleet: SshFleet) -> FleetDocument | None:
-    """Show machines in a tab, which ends their links when it is closed; where they are shown already, that comes to
-    the front instead, and ``fleet`` is closed."""
+    """Show machines in a tab, whose closing disconnects them; if they are shown already, close ``fleet`` and switch."""
     from gpudash.ui.fleet.document import FleetDocument
 
     workspace.notice.dismiss()
@@ -230,7 +229,7 @@ def show_machines(workspace: Workspace, fleet: SshFleet) -> FleetDocument | None
 
 
 def save_machines(workspace: Workspace, fleet: SshFleet) -> None:
-    """Ask for a folder, and write the recording of every machine into it."""
+    """Choose a folder, and save the recording of every machine there."""
     chosen = QFileDialog.getExistingDirectory(workspace, "Save All Recordings", str(Path.home()))
     written: list[Path] = []
     if chosen and workspace.attempt(lambda: written.extend(fleet.save_recordings(Path(chosen)))):
@@ -242,11 +241,11 @@ def save_machines(workspace: Workspace, fleet: SshFleet) -> None:
 
 
 class Logins(QObject):
-    """Shows the questions ssh asks about some machines, one at a time, until the last holder releases them.
+    """Shows ssh's questions about some machines, one at a time, until the last user of the machines releases them.
 
     Args:
-        workspace: whose window asks, and whose timer looks.
-        machines: which.
+        workspace: its window asks, and its timer polls.
+        machines: the machines.
     """
 
     def __init__(self, workspace: Workspace, machines: Sequence[RemoteMachine]) -> None:
@@ -261,7 +260,7 @@ class Logins(QObject):
             if dialog.question.open:
                 return
             self._dialog = None
-            dialog.reject()  # ssh has ended, or needs no answer any more
+            dialog.reject()  # ssh has ended or no longer needs an answer
         if all(machine.held <= 0 for machine in self._machines):
             self._workspace.refreshed.disconnect(self._poll)
             self.deleteLater()
@@ -285,7 +284,7 @@ class Logins(QObject):
 
 
 def open_machine(workspace: Workspace, fleet: SshFleet, gpu: FleetGpu) -> MachineDocument | None:
-    """Show the machine of a GPU live in a tab, the GPU in front."""
+    """Show a GPU's machine live in a tab, with that GPU selected."""
     from gpudash.ui.fleet.machine_document import MachineDocument
 
     machine = fleet.machine_of(gpu.key)
@@ -305,7 +304,7 @@ def open_machine(workspace: Workspace, fleet: SshFleet, gpu: FleetGpu) -> Machin
 
 
 def open_gpu(workspace: Workspace, fleet: Fleet, gpu: FleetGpu) -> GpuDocument | None:
-    """Show the past of a GPU in a tab; one that is open already comes to the front."""
+    """Show the past of a GPU in a tab; if it is open already, switch to it."""
     from gpudash.ui.fleet.gpu_document import FIRST, GpuDocument, points_for
 
     key = f"fleet {fleet.address} {gpu.key}"
@@ -323,7 +322,7 @@ def open_gpu(workspace: Workspace, fleet: Fleet, gpu: FleetGpu) -> GpuDocument |
 
 
 def compare_gpus(workspace: Workspace, fleet: Fleet, gpus: Sequence[FleetGpu]) -> FleetComparison | None:
-    """Lay two GPUs over one another in a tab, or one over the day before."""
+    """Overlay two GPUs in a tab, or one GPU and its previous day."""
     from gpudash.ui.fleet.compare_document import FleetComparison, GpuSide
     from gpudash.ui.fleet.gpu_document import FIRST, points_for
 
@@ -351,7 +350,7 @@ def compare_gpus(workspace: Workspace, fleet: Fleet, gpus: Sequence[FleetGpu]) -
 
 
 def compare_machines(workspace: Workspace, fleet: SshFleet, gpus: Sequence[FleetGpu]) -> FleetComparison | None:
-    """Lay two memories of machines over one another in a tab, live; the machines stay linked while it is open."""
+    """Overlay two memories of machines in a tab, live; the machines stay connected while it is open."""
     from gpudash.session.remote.memory_views import MemoryView
     from gpudash.ui.fleet.compare_document import GpuSide
     from gpudash.ui.fleet.header import Range
@@ -368,11 +367,11 @@ def compare_machines(workspace: Workspace, fleet: SshFleet, gpus: Sequence[Fleet
 
 
 def compare_recordings(workspace: Workspace, replays: Sequence[Replay]) -> FleetComparison | None:
-    """Lay the fullest memories of two recordings over one another in a tab, which closes them.
+    """Overlay the fullest memories of two recordings in a tab, which closes the recordings.
 
     Args:
-        workspace: where the tab is added, and failures are reported.
-        replays: of machines, at their ends.
+        workspace: receives the tab and reports failures.
+        replays: recordings of machines, positioned at their ends.
     """
     from gpudash.session.remote.memory_views import MemoryView, fullest_memory
     from gpudash.ui.fleet.compare_document import GpuSide
@@ -392,7 +391,7 @@ def compare_recordings(workspace: Workspace, replays: Sequence[Replay]) -> Fleet
 
 
 def _lay(workspace: Workspace, sides: Sequence[GpuSide], chosen: Range) -> FleetComparison | None:
-    """Show this part of two sides over one another."""
+    """Overlay two sides over this range."""
     from gpudash.ui.fleet.compare_document import FleetComparison
 
     if len(sides) != 2:
@@ -406,7 +405,7 @@ def _lay(workspace: Workspace, sides: Sequence[GpuSide], chosen: Range) -> Fleet
     latest_s = chosen.ended_wall_s or 0.0
 
     def now_s() -> float:
-        return max(time.time(), latest_s)  # a recording may come from a computer whose clock is ahead
+        return max(time.time(), latest_s)  # the recording computer's clock may be ahead
 
     document = FleetComparison((a, b), workspace.colours, chosen=chosen, days=None, wall_clock=now_s)
     document.ask()

@@ -1,4 +1,4 @@
-"""The Help menu: find a command, the keys, the guide, the demo and its recordings, what a bug report needs."""
+"""The Help menu: find a command, the keys, the guide, the demo and its recordings, and data for bug reports."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 
 PAGE_SIZE = (620, 640)
-"""Logical pixels of the pages behind the Help menu."""
+"""Size in logical pixels of the pages of the Help menu."""
 
 
 def commands(workspace: Workspace) -> list[Command]:
-    """The commands of Help; over a recording no run can be shown, and so no demo."""
+    """The commands of Help. A recording's window cannot start runs, so it has no demo."""
     tour = Command(
         "Help",
         "Demo",
@@ -118,7 +118,7 @@ def show_log(workspace: Workspace) -> LogView:
 
 
 def copy_diagnostics(workspace: Workspace) -> None:
-    """Copy what a bug report needs."""
+    """Copy data for a bug report."""
     session, live = workspace.session, workspace.session.live
     status = None
     if live is not None:
@@ -138,7 +138,7 @@ def copy_diagnostics(workspace: Workspace) -> None:
 
 
 def show_about(workspace: Workspace) -> None:
-    """Version and licence."""
+    """Show the version and the licence."""
     QMessageBox.about(
         workspace,
         "About gpudash",
@@ -168,9 +168,9 @@ MOUSE = (
     ("Ctrl+wheel", "Zoom the value axis"),
     ("Shift+drag, middle drag, Shift+wheel, two fingers sideways", "Move through time"),
     ("right click", "Menu of the plot"),
-    ("click in the legend", "Hide the curve, or show it again"),
-    ("Ctrl+click in the legend, “only”", "Show the curve alone; once more restores the others"),
-    ("drop a file on the window", "Open a snapshot or a recording, or take a Python file for the script to run"),
+    ("click in the legend", "Hide or show the curve"),
+    ("Ctrl+click in the legend, “only”", "Show only this curve; again restores the others"),
+    ("drop a file on the window", "Open a snapshot or a recording, or choose a Python file as the script to run"),
 )
 
 SNAPSHOT = (
@@ -184,18 +184,18 @@ SNAPSHOT = (
 
 LIBRARY = (
     ("Enter", "From the search box into the table; there, open the selected recordings"),
-    ("Space", "Tick the selected runs, or take their ticks away"),
+    ("Space", "Tick or untick the selected runs"),
     ("Tab", "From the table to the selected run's name, tags and note"),
     ("Ctrl+click, Shift+click", "Select several"),
     ("Del", "Move the selected recordings to the trash"),
 )
 
 KEY_PX = 190
-"""Logical pixels of the column of keys at the usual text size."""
+"""Width in logical pixels of the key column at the default text size."""
 
 
 def keys_page(commands: Iterable[Command]) -> str:
-    """Every command that has a key, menu by menu, with what it does; then the mouse, and the keys of documents."""
+    """Every command with a key and its description, menu by menu; then the mouse, and the keys of documents."""
     menus: dict[str, list[tuple[str, str]]] = {}
     for command in commands:
         keys = [key.toString(QKeySequence.SequenceFormat.NativeText) for key in command.key_sequences()]
@@ -217,7 +217,7 @@ def _table(rows: Iterable[tuple[str, str]]) -> str:
 
 
 def play_demo(workspace: Workspace) -> StageWindow:
-    """Begin the demo, or return to it where it is on already."""
+    """Start the demo, or switch to it if it is running."""
     from gpudash.ui.stage import StageWindow
 
     stage = workspace.window().findChild(StageWindow)
@@ -230,7 +230,7 @@ def play_demo(workspace: Workspace) -> StageWindow:
 
 
 def sample_entries(workspace: Workspace, menu: QMenu) -> list[QAction]:
-    """The samples as entries of ``menu``, for where there is nothing else to open."""
+    """Menu entries for the samples, for when there is nothing else to open."""
     entries = []
     for found in samples():
         entry = QAction(f"Demo: {found.title}", menu)

@@ -1,4 +1,4 @@
-"""Help > Lessons: each on the stage, and the sheet of guesses as a notebook."""
+"""Help > Lessons: each lesson on the stage, and the sheet of guesses as a notebook."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SAVE = "Save the Sheet"
 
 
 def commands(workspace: Workspace) -> list[Command]:
-    """A command for each lesson and one for the sheet; over a recording nothing can be run, and there are none."""
+    """A command for each lesson and one for the sheet; none for a recording, where nothing can run."""
     if not workspace.live:
         return []
     found = [
@@ -38,7 +38,7 @@ def commands(workspace: Workspace) -> list[Command]:
     save = Command(
         MENU,
         f"{SAVE}…",
-        "Write your guesses beside what came as a Jupyter notebook",
+        "Save your guesses beside the results as a Jupyter notebook",
         partial(save_sheet, workspace),
         id="help.lessons.sheet",
         separated=True,
@@ -47,10 +47,10 @@ def commands(workspace: Workspace) -> list[Command]:
 
 
 def play_lesson(workspace: Workspace, name: str, *, simulate: bool = False) -> StageWindow:
-    """Begin the lesson of a name, or return to what is on the stage already.
+    """Start a lesson by name, or switch to what is on the stage already.
 
     Raises:
-        ValueError: one sentence, when there is none.
+        ValueError: there is no such lesson; the message is one sentence.
     """
     from gpudash.session.lessons.lessons import find_lesson
     from gpudash.session.lessons.sheet import Sheet, with_sheet
@@ -74,7 +74,7 @@ def play_lesson(workspace: Workspace, name: str, *, simulate: bool = False) -> S
 
 
 def save_sheet(workspace: Workspace) -> None:
-    """Ask for a file and write the notebook of all lessons into it."""
+    """Choose a file and write the notebook of all lessons to it."""
     chosen, _pattern = QFileDialog.getSaveFileName(workspace, SAVE, "sheet.ipynb", "Notebooks (*.ipynb)")
     out = completed(workspace, SAVE, chosen, ".ipynb")
     if out is not None:
@@ -82,7 +82,7 @@ def save_sheet(workspace: Workspace) -> None:
 
 
 def write_sheet(workspace: Workspace, out: Path) -> None:
-    """Write the notebook into a file that may be replaced, and say what became of it."""
+    """Write the notebook, replacing an existing file, and report the outcome."""
     from gpudash.session.lessons.lessons import lessons
     from gpudash.session.lessons.sheet import Sheet
     from gpudash.session.lessons.sheet_notebook import write_notebook

@@ -1,4 +1,4 @@
-"""What the command palette finds: every command, file opened last, tab, plot, workload, preset, device and run."""
+"""What the command palette finds: commands, recent files, tabs, plots, workloads, presets, devices and runs."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from gpudash.session.recordings.library import Library, LibraryEntry, LibraryWatcher
 
 MOST_RUNS = 100
-"""Recorded runs that are listed at once, the newest; more letters find the others."""
+"""Maximum number of recorded runs in the list, the newest ones; more letters find the others."""
 
 MOST_AT_ONCE = 100
-"""Runs and recordings that are taken in between two pictures."""
+"""Maximum number of runs and recordings to process between two frames."""
 
 LONGEST_TAGS = 24
-"""Characters of a run's tags that the palette shows and finds."""
+"""Characters of a run's tags that the palette shows and searches."""
 
 BUSY = "A run is in progress; stop it first."
 
@@ -52,7 +52,7 @@ def commands(workspace: Workspace) -> list[Command]:
 
 
 def open_palette(workspace: Workspace, recorded: RecordedRuns) -> CommandPalette:
-    """Show the palette over the window."""
+    """Open the palette over the window."""
     recorded.begin()
     entries = [
         *command_entries(workspace.commands),
@@ -77,15 +77,15 @@ def _recent(workspace: Workspace) -> Iterator[PaletteEntry]:
 def _gone(path: Path) -> str:
     if path.exists():
         return ""
-    return "The file is not there any more."
+    return "The file no longer exists."
 
 
 def _tabs(workspace: Workspace) -> Iterator[PaletteEntry]:
-    """The open documents, and what lies below the plots."""
+    """The open documents, and the tabs below the plots."""
     bar = workspace.bar
     for row in range(bar.count()):
         act = partial(bar.setCurrentIndex, row)
-        yield PaletteEntry(bar.tabText(row).replace("&&", "&"), "Document", act, tip="Bring it to the front")
+        yield PaletteEntry(bar.tabText(row).replace("&&", "&"), "Document", act, tip="Switch to this tab")
     tables = workspace.target_dashboard.tabs.bar
     for row in range(tables.count()):
         text = tables.tabText(row)
@@ -150,7 +150,7 @@ def _of_the_form(workspace: Workspace) -> Iterator[PaletteEntry]:
 
 
 def _runs(workspace: Workspace) -> Iterator[PaletteEntry]:
-    """The runs of the session in front, the newest first."""
+    """The runs of the current session, the newest first."""
     dashboard = workspace.target_dashboard
     with dashboard.session.store.lock:
         shown = [run for run in reversed(dashboard.session.store.runs) if not run.of_demo]
@@ -174,9 +174,9 @@ def _show_run(workspace: Workspace, run: RunView) -> None:
 
 
 class RecordedRuns:
-    """The runs of the library, found by the words that the library has of them, while a thread still reads it.
+    """The runs of the library, searchable while a thread is still reading it.
 
-    A name costs some 50 µs, and there may be thousands: they are made a few at a time.
+    A name takes about 50 µs, and there may be thousands: they are created a few at a time.
     """
 
     def __init__(self, workspace: Workspace) -> None:
@@ -188,7 +188,7 @@ class RecordedRuns:
         self._newest: list[tuple[float, str, PaletteEntry]] = []
 
     def begin(self) -> None:
-        """Read the library, from now on until `leave`."""
+        """Read the library until `leave` is called."""
         from gpudash.session.recordings.library import LibraryWatcher
 
         if self._library_watcher is None:
@@ -218,7 +218,7 @@ class RecordedRuns:
         return changed
 
     def _forget(self, library: Library) -> bool:
-        """Keep what is still so, all else has to be named; whether anything is gone."""
+        """Keep unchanged names and queue the rest; returns whether recordings are gone."""
         there = {entry.path: entry for entry in library.entries}
         count = len(self._named)
         self._named = {path: kept for path, kept in self._named.items() if path in there}
@@ -230,12 +230,12 @@ class RecordedRuns:
         return len(self._named) < count
 
     def _entries(self, entry: LibraryEntry) -> Iterator[tuple[float, str, PaletteEntry]]:
-        """When each run of a recording began, what is looked for in it, and what the palette lists."""
+        """For each run of a recording: its start time, the text to search, and the palette's entry."""
         from gpudash.ui.recordings.library_table import LibraryRow, name_of, runs_of
         from gpudash.units import format_date
 
         if entry.path == self._workspace.session.recording:
-            return  # its runs are listed as those of this session
+            return  # its runs are listed under this session
         for run in runs_of(entry):
             row = LibraryRow(entry, run)
             tags = run.label.tags
@@ -252,10 +252,10 @@ class RecordedRuns:
         return list(islice(holding, MOST_RUNS))
 
     def leave(self) -> None:
-        """Look at the folder no more until the palette is opened again."""
+        """Stop polling the folder until the palette is opened again."""
         if self._library_watcher is not None:
             self._library_watcher.watch(False)
 
     def close(self) -> bool:
-        """End what reads; false when it did not end in time."""
+        """Stop the reader; false if it did not end in time."""
         return self._library_watcher is None or self._library_watcher.close()

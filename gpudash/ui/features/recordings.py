@@ -1,4 +1,4 @@
-"""Recorded runs as tabs: the library of them, and comparisons."""
+"""Recorded runs in tabs: the library and comparisons."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from gpudash.ui.recordings.runs_column import RunsColumn
 
 RUNS = "Runs"
-"""What the tab of the last runs says, with their number."""
+"""Title of the tab with the latest runs; their number is appended."""
 
 KEY = "recordings"
-"""The library's among the documents of a window."""
+"""Key of the library among the window's documents."""
 
 
 def commands(workspace: Workspace) -> list[Command]:
-    """File > Session Library, and Analyse > Compare With; and the runs at the left of the live dashboard."""
+    """File > Session Library, and Analyse > Compare With; also adds the runs at the left of the live dashboard."""
     if workspace.live:
         LastRuns(workspace)
     return [
@@ -44,7 +44,7 @@ def commands(workspace: Workspace) -> list[Command]:
         Command(
             "Analyse",
             "Compare With…",
-            "Lay this run, of this session or recording, over others: tick them in the list of all runs",
+            "Overlay this run with others: tick them in the list of all runs",
             partial(compare_with, workspace),
             ("Ctrl+D",),
             id="analyse.compare",
@@ -53,11 +53,11 @@ def commands(workspace: Workspace) -> list[Command]:
 
 
 class LastRuns(QWidget):
-    """The place of the last runs at the left of the live dashboard. They are put there once torch has been loaded, or
-    when somebody looks: what they are made of is not needed for the first picture of the window.
+    """Holds the latest runs at the left of the live dashboard. They are created once torch is loaded or when the page
+    becomes visible: the window can be shown without what they import.
 
     Args:
-        workspace: whose dashboard it is; it is told what is wanted of the runs.
+        workspace: its dashboard gets the page, and it carries out what the user does there.
     """
 
     def __init__(self, workspace: Workspace) -> None:
@@ -122,7 +122,7 @@ def _runs_title(count: int) -> str:
 
 
 def open_library(workspace: Workspace) -> LibraryDocument:
-    """Bring the library to the front; it is opened where it is not open."""
+    """Switch to the library; open it if it is not open."""
     from gpudash.session.recordings.library import LibraryWatcher
     from gpudash.ui.recordings.library import TITLE, LibraryDocument
 
@@ -143,10 +143,10 @@ def open_library(workspace: Workspace) -> LibraryDocument:
 
 
 def open_comparison(workspace: Workspace, paths: Sequence[Path]) -> CompareDocument | None:
-    """Compare recordings in a tab, the first as A; a tab that compares them already comes to the front.
+    """Compare recordings in a tab, the first as A; if a tab compares them already, switch to it.
 
     Args:
-        workspace: where the tab is added, and failures are reported.
+        workspace: receives the tab and reports failures.
         paths: two to six recordings, each ``FILE`` or ``FILE#N``.
     """
     from gpudash.ui.recordings.compare.document import CompareDocument
@@ -165,6 +165,6 @@ def open_comparison(workspace: Workspace, paths: Sequence[Path]) -> CompareDocum
 
 
 def compare_with(workspace: Workspace) -> None:
-    """List all runs, the newest of what is in front ticked: of the recording, else of what is being recorded."""
+    """List all runs, with the newest run of the current recording ticked, or of the one being recorded."""
     recording: Path | None = workspace.target_dashboard.session.recording
     open_library(workspace).offer_to_compare([] if recording is None else [recording])

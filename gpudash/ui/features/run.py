@@ -1,4 +1,4 @@
-"""The Run menu: start, stop, free the cache, ask for a snapshot, attach, profile steps; and a run as plain Python."""
+"""The Run menu: start, stop, free the cache, take a snapshot, attach, profile steps; and copying a run as Python."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ logger = logging.getLogger(__name__)
 
 
 def commands(workspace: Workspace) -> list[Command]:
-    """Carry out what banners, panels and the tabs of operators ask for; the commands of Run, and Copy as Python."""
-    workspace.action.connect(partial(_answer, workspace))
+    """Handle actions of banners, panels and operator tabs; returns the commands of Run, and Copy as Python."""
+    workspace.action.connect(partial(_handle_action, workspace))
     if workspace.live:
         workspace.dashboard.happened.connect(partial(_take_snapshot, workspace))
         workspace.dashboard.panel.snapshot_requested.connect(partial(save_snapshot, workspace))
@@ -93,7 +93,7 @@ def _run_commands(workspace: Workspace) -> list[Command]:
         Command(
             "Run",
             "Attach to Process…",
-            "Watch a program that runs already: from inside where it lets gpudash in, else from outside",
+            "Watch a running program: from inside if it lets gpudash in, otherwise from outside",
             partial(attach, workspace),
             id="run.attach",
             why_not=lambda: "A run is in progress; stop it first." if workspace.session.running else "",
@@ -101,8 +101,8 @@ def _run_commands(workspace: Workspace) -> list[Command]:
         Command(
             "Run",
             "Profile Next Steps…",
-            "Find the operators that take most time and memory in the next steps of a workload; slows those down. "
-            "Your own program is not profiled here.",
+            "Find the operators that take most time and memory in the next steps of a workload; profiling slows these "
+            "down. Your own program is not profiled here.",
             partial(ask_for_profile, workspace),
             ("Shift+F5",),
             id="run.profile",
@@ -113,7 +113,7 @@ def _run_commands(workspace: Workspace) -> list[Command]:
 
 
 def save_snapshot(workspace: Workspace) -> None:
-    """Ask the program that is watched for a snapshot; it opens when it has been written."""
+    """Request a snapshot from the watched program; it opens when it has been written."""
     session = workspace.session.live
     if session is not None and workspace.attempt(session.save_snapshot):
         text = "Asked the program for a snapshot; it opens when it has been written."
@@ -121,7 +121,7 @@ def save_snapshot(workspace: Workspace) -> None:
 
 
 def attach(workspace: Workspace) -> None:
-    """Ask for a process, and watch it."""
+    """Choose a process and watch it."""
     session = workspace.session.live
     if session is None:
         return
@@ -132,8 +132,8 @@ def attach(workspace: Workspace) -> None:
     dialog.open()
 
 
-def _answer(workspace: Workspace, action: str, event: Event | None) -> None:
-    """Carry out what a button asks for that stands beside ``event``."""
+def _handle_action(workspace: Workspace, action: str, event: Event | None) -> None:
+    """Handle the action of a button shown beside ``event``."""
     if action == "stop":
         if workspace.session.running:
             workspace.dashboard.panel.stop()
@@ -154,7 +154,7 @@ def _answer(workspace: Workspace, action: str, event: Event | None) -> None:
 
 
 def _run_of(dashboard: Dashboard, event: Event | None) -> RunView | None:
-    """The run that ended with this event; ``None`` where it is of none."""
+    """The run that ended with this event; ``None`` if it is not the end of a run."""
     if not isinstance(event, RunEnd):
         return None
     store = dashboard.session.store
@@ -163,7 +163,7 @@ def _run_of(dashboard: Dashboard, event: Event | None) -> RunView | None:
 
 
 def _use_python(workspace: Workspace, event: Event | None) -> None:
-    """Run the script that failed again, with the interpreter that has what it lacked."""
+    """Run the failed script again, with the Python that has the module it lacked."""
     python = python_of(event)
     panel = workspace.dashboard.panel
     run = _run_of(workspace.dashboard, event)
@@ -175,11 +175,11 @@ def _use_python(workspace: Workspace, event: Event | None) -> None:
 
 
 SIMULATED = "24 GiB"
-"""Memory of the GPU that is simulated for a script whose form names none."""
+"""Memory of the simulated GPU for a script whose form specifies none."""
 
 
 def _simulate(workspace: Workspace, event: Event | None) -> None:
-    """Run the script that failed for want of CUDA again, on a simulated GPU that answers for it."""
+    """Run a script that failed without CUDA again, on a simulated GPU that appears as CUDA."""
     panel = workspace.dashboard.panel
     run = _run_of(workspace.dashboard, event)
     if run is None or workspace.session.running:
@@ -197,7 +197,7 @@ def _free_cache(workspace: Workspace) -> None:
 
 
 def _take_snapshot(workspace: Workspace, event: Event) -> None:
-    """Open the snapshot that was asked for, or tell why there is none."""
+    """Open the requested snapshot, or report why there is none."""
     if isinstance(event, Note) and event.topic == Topic.SNAPSHOT:
         path = event.details.get("path")
         if path is None:
@@ -207,7 +207,7 @@ def _take_snapshot(workspace: Workspace, event: Event) -> None:
 
 
 def _start_title(workspace: Workspace) -> str:
-    """What a press of F5 does now."""
+    """What F5 does now."""
     session = workspace.session
     if not session.running:
         return "Start Run"
@@ -237,11 +237,11 @@ def _why_no_snapshot(workspace: Workspace) -> str:
 
 CODE_TIP = "Copy this run as a PyTorch program of at most 60 lines that needs nothing else (Ctrl+Shift+Y)"
 
-COST = "Profiled steps are slower, and the run waits while what was recorded is read."
+COST = "Profiled steps are slower, and the run pauses while the profile is read."
 
 
 def serve_operators(workspace: Workspace, dashboard: Dashboard) -> None:
-    """Let the tab of a dashboard profile its run, and find its traces."""
+    """Let a dashboard's operators tab profile its run and find its traces."""
     tab = dashboard.tabs.operators
     tab.set_commanding(dashboard.live)
     tab.recording = lambda: dashboard.session.recording
@@ -256,7 +256,7 @@ def serve_operators(workspace: Workspace, dashboard: Dashboard) -> None:
 
 
 def why_no_profile(workspace: Workspace) -> str:
-    """Why no steps can be profiled now; "" when they can."""
+    """Why no steps can be profiled now; "" if they can."""
     if not workspace.session.running:
         return "No run is in progress."
     watching = workspace.dashboard.panel.watching
@@ -266,7 +266,7 @@ def why_no_profile(workspace: Workspace) -> str:
 
 
 def ask_for_profile(workspace: Workspace) -> None:
-    """Ask how many steps, and profile them; the tab with the operators comes to the front."""
+    """Ask for the number of steps, profile them, and show the operators tab."""
     session, dashboard = workspace.session.live, workspace.dashboard
     if session is None:
         return
@@ -281,7 +281,7 @@ def ask_for_profile(workspace: Workspace) -> None:
 
 
 def copy_as_python(workspace: Workspace) -> None:
-    """Copy what the panel would run, or the run of the recording in front, as a plain PyTorch program."""
+    """Copy what the panel would run, or the run in the current recording, as a plain PyTorch program."""
     dashboard = workspace.target_dashboard
 
     def copied() -> None:
@@ -291,12 +291,12 @@ def copy_as_python(workspace: Workspace) -> None:
         if session.live is not None:
             spec = dashboard.panel.spec()
             if spec is None:
-                raise ValueError("What the panel holds is no workload that could be shown as a program.")
+                raise ValueError("The panel does not contain a workload that can be shown as a program.")
             text = session.live.machine.program_of(spec, dashboard.panel.device_name)
         elif run is not None:
             text = program_of_run(run.workload, run.spec, run.device, session.devices())
         else:
-            raise ValueError("Nothing was run in this recording.")
+            raise ValueError("This recording has no run.")
         QGuiApplication.clipboard().setText(text)
         dashboard.status_line.report(f"Copied a program of {text.count(chr(10))} lines.")
 
@@ -310,23 +310,23 @@ PROCESS_COLUMNS = (
     Column("command", wide=True),
 )
 WHAT = (
-    "Programs of Python 3.14 or newer, or started with GPUDASH_AGENT=1, are seen from inside: steps, stacks, "
-    "allocator. Of others only memory, processor time, GPU memory and the end are seen. "
-    "Stop leaves the program as it was."
+    "Programs with Python 3.14 or newer, or started with GPUDASH_AGENT=1, are watched from inside: steps, stacks, "
+    "allocator. Others show only memory, processor time, GPU memory and their end. "
+    "Stop detaches and leaves the program as it was."
 )
 SEARCHING = "Looking for processes…"
-NONE = "No Python program of yours is running, and no process holds GPU memory; a PID can be typed below."
+NONE = "No Python program of yours is running, and no process holds GPU memory; type a PID below."
 
 POLL_MS = 50
 SIZE = (760, 420)
 
 
 class AttachDialog(QDialog):
-    """Lists processes and takes a PID.
+    """Lists processes and accepts a PID.
 
     Args:
-        find: looks for processes, in a thread.
-        attach: given the PID; false keeps the dialog open.
+        find: finds processes; called in a thread.
+        attach: called with the PID; returning false keeps the dialog open.
     """
 
     def __init__(
@@ -377,7 +377,7 @@ class AttachDialog(QDialog):
             self._problem = f"The processes could not be listed ({type(error).__name__}: {error}); type the PID below."
 
     def poll(self) -> None:
-        """Show the processes once they have been found."""
+        """Show the processes once they have been listed."""
         if self._thread.is_alive():
             return
         self._timer.stop()
@@ -385,7 +385,7 @@ class AttachDialog(QDialog):
         self.table.show_rows([_row(candidate) for candidate in self._found or ()])
 
     def accept(self) -> None:
-        """Attach, and close where that worked."""
+        """Attach, and close if that succeeded."""
         if self.pid.hasAcceptableInput() and self._attach(int(self.pid.text())):
             super().accept()
 

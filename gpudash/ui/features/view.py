@@ -1,4 +1,4 @@
-"""What is done to the plots in front: time is held, moved through, selected and marked; plots and marks are shown."""
+"""Commands for the current plots: pause, navigate, select and mark; show or hide plots and marks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gpudash.ui.window.menus import Command
 from gpudash.ui.window.workspace import Workspace
 
 ZOOM = 0.8
-"""How much narrower one step of Zoom In makes the shown time."""
+"""Factor by which one Zoom In narrows the shown range."""
 
 
 def commands(workspace: Workspace) -> list[Command]:
-    """Make the marks that the plots name, of the kinds that are wanted; the commands that act on the plots in front."""
+    """Set the marks that the plots report, and hide the unwanted kinds; returns the commands for the current plots."""
     workspace.dashboard.plots.mark_named.connect(partial(_set_mark, workspace))
     workspace.serve_pages(lambda page: page.plots.set_hidden_marks(workspace.hidden_marks))
     return [
@@ -35,7 +35,7 @@ def commands(workspace: Workspace) -> list[Command]:
         Command(
             "View",
             "Result of the Run",
-            "Show what the run that is looked at came to, in front of the plots; while the view is live, the last one",
+            "Show the result of the run in view, over the plots; while the view is live, that of the last run",
             lambda: workspace.show_a_dashboard().show_result(),
             ("R",),
             id="view.result",
@@ -48,7 +48,7 @@ def commands(workspace: Workspace) -> list[Command]:
         Command(
             "View/Plots",
             "Usual Plots",
-            "Show the plots that are shown without a choice",
+            "Show the default plots",
             lambda: workspace.target.plots.choice.begin_again(),
             id="view.usual_plots",
             above=partial(_plot_entries, workspace),
@@ -68,7 +68,7 @@ def commands(workspace: Workspace) -> list[Command]:
 
 
 def explain(workspace: Workspace) -> None:
-    """Show what fills the memory, on the dashboard."""
+    """Show on the dashboard what fills the memory."""
     workspace.show_a_dashboard().explanation.explain()
 
 
@@ -77,7 +77,7 @@ def _follow_commands(workspace: Workspace) -> list[Command]:
         Command(
             "View",
             "Pause or Follow",
-            "Hold the view still, or follow the newest reading; recording goes on",
+            "Pause the view, or follow the newest reading; recording continues",
             partial(_toggle_view, workspace),
             ("Space",),
             id="view.pause",
@@ -101,7 +101,7 @@ def _range_commands(workspace: Workspace) -> list[Command]:
         Command(
             "View",
             "Zoom to Selection",
-            "Show the selected range alone",
+            "Show only the selected range",
             lambda: workspace.target.view.zoom_to_selection(),
             ("Return", "F"),
             id="view.zoom_to_selection",
@@ -112,7 +112,7 @@ def _range_commands(workspace: Workspace) -> list[Command]:
             workspace,
             "clear_selection",
             "Clear Selection",
-            "Close the result in front of the plots; else select nothing, and close the statistics",
+            "Close the result over the plots, or else clear the selection and close the statistics",
             lambda: workspace.target.plots.dismiss(),
             "Esc",
         ),
@@ -129,26 +129,31 @@ def _range_commands(workspace: Workspace) -> list[Command]:
             workspace,
             "back",
             "Back",
-            "The view before",
+            "Go back to the previous view",
             lambda: workspace.target.view.back(),
             "Alt+Left",
             "Backspace",
             separated=True,
         ),
         _plot_command(
-            workspace, "forward", "Forward", "The view after", lambda: workspace.target.view.forward(), "Alt+Right"
+            workspace,
+            "forward",
+            "Forward",
+            "Go forward to the next view",
+            lambda: workspace.target.view.forward(),
+            "Alt+Right",
         ),
     ]
 
 
 def _selection_commands(workspace: Workspace) -> list[Command]:
-    """A range without the mouse."""
+    """Commands to select a range without the mouse."""
     return [
         _plot_command(
             workspace,
             "select_from",
             "Select from Cursor",
-            "Let the selection begin at the cursor; it ends where it did, else where the view does",
+            "Start the selection at the cursor; its end stays, or is the end of the view",
             partial(_select, workspace, from_cursor=True),
             "I",
             menu="View/Cursor",
@@ -157,7 +162,7 @@ def _selection_commands(workspace: Workspace) -> list[Command]:
             workspace,
             "select_to",
             "Select to Cursor",
-            "Let the selection end at the cursor; it begins where it did, else where the view does",
+            "End the selection at the cursor; its start stays, or is the start of the view",
             partial(_select, workspace, from_cursor=False),
             "O",
             menu="View/Cursor",
@@ -168,7 +173,7 @@ def _selection_commands(workspace: Workspace) -> list[Command]:
 def _cursor_commands(workspace: Workspace) -> list[Command]:
     commands = []
     for text, steps, modifier in (("One Reading", 1, ""), ("Ten Readings", 10, "Shift+")):
-        for sign, when, way, key in ((-1, "Earlier", "back", "Left"), (1, "Later", "on", "Right")):
+        for sign, when, way, key in ((-1, "Earlier", "back", "Left"), (1, "Later", "forward", "Right")):
             moved = _plot_command(
                 workspace,
                 f"cursor.{steps * sign}",
@@ -217,7 +222,7 @@ def _plot_command(
     menu: str = "View",
     separated: bool = False,
 ) -> Command:
-    """A command whose keys act in plots alone; it can be used while a dashboard is in front."""
+    """A command whose keys work only in plots; available while a page of plots is current."""
     return Command(
         menu,
         title,
@@ -232,7 +237,7 @@ def _plot_command(
 
 
 def _toggle_view(workspace: Workspace) -> None:
-    """Hold the view still or follow the newest reading; play or pause a recording."""
+    """Pause the view or follow the newest reading; in a recording, play or pause."""
     from gpudash.ui.recordings.document import RecordingDocument
 
     front = workspace.front
@@ -292,7 +297,7 @@ def _select(workspace: Workspace, *, from_cursor: bool) -> None:
 
 
 def _plot_entries(workspace: Workspace, menu: QMenu) -> list[QAction]:
-    """The plots of the session in front, each to be shown or not."""
+    """The plots of the current session, each with a check mark."""
     return workspace.target.plots.choice.actions(menu)
 
 
@@ -302,16 +307,16 @@ MARK_TEXT = {
     "phase": "Phases",
     "epoch": "Epochs",
     "warning": "Warnings",
-    "source": "Lost and Found Devices",
+    "source": "Lost and Recovered Devices",
 }
 
 
 def _mark_commands(workspace: Workspace) -> list[Command]:
-    """Add one, go from one to the next, and choose which kinds are shown."""
+    """Commands to add a mark, to go from one to the next, and to choose which kinds are shown."""
     add = Command(
         "Edit",
         "Add Mark…",
-        "Mark the cursor, or now",
+        "Add a mark at the cursor, or now",
         partial(add_mark, workspace),
         ("M",),
         id="edit.add_mark",
@@ -325,7 +330,7 @@ def _mark_commands(workspace: Workspace) -> list[Command]:
         Command(
             "View/Marks",
             "Previous Mark",
-            "Move the cursor to the mark before",
+            "Move the cursor to the previous mark",
             lambda: workspace.target.plots.jump_mark(-1),
             ("[",),
             id="view.previous_mark",
@@ -336,7 +341,7 @@ def _mark_commands(workspace: Workspace) -> list[Command]:
         Command(
             "View/Marks",
             "Next Mark",
-            "Move the cursor to the mark after",
+            "Move the cursor to the next mark",
             lambda: workspace.target.plots.jump_mark(1),
             ("]",),
             id="view.next_mark",
@@ -360,7 +365,7 @@ def _mark_commands(workspace: Workspace) -> list[Command]:
 
 
 def add_mark(workspace: Workspace, time_s: float | None = None) -> None:
-    """Ask, in the plots, for the name of a mark at ``time_s``, session time, else at the cursor, else now."""
+    """Open a field in the plots to name a mark at session time ``time_s``, by default at the cursor or now."""
     session = workspace.session.live
     if session is None:
         return
@@ -382,7 +387,7 @@ def _set_mark(workspace: Workspace, label: str, time_s: float) -> None:
 
 
 def _why_no_mark(workspace: Workspace) -> str:
-    recorded = "Marks are made while a session is recorded."
+    recorded = "Marks can only be added on the live dashboard."
     if workspace.front is None:
         recorded = ""
     return workspace.why_no_plots() or recorded

@@ -1,1 +1,1 @@
-"""The plots: one time axis, one cursor, one selection over a stack of live curves."""
+"""The plots: a stack of live curves that share one time axis, one cursor and one selection."""

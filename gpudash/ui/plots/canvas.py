@@ -1,7 +1,7 @@
-"""The drawing surface of one plot: layers, curves, the plot area and what the mouse does there.
+"""The drawing surface of one plot: its layers, its curves, its plot area and its mouse gestures.
 
-It knows pixels and ranges, not the store. Drag selects, middle or Shift+drag pans, the wheel zooms, right click is
-the menu.
+It knows pixels and ranges, not the store. Dragging selects, a middle or Shift+drag pans, the wheel zooms, and a right
+click opens the menu.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from gpudash.ui.widgets.plain_text import plain_tip
 from gpudash.ui.widgets.text_size import text_scale
 
 EDGE_PX = 5.0
-"""How near to an edge of the selection the pointer grips it."""
+"""The pointer grips an edge of the selection within this distance."""
 
 CLICK_PX = 4.0
-"""A press that moves less than this is a click."""
+"""A press that moves less than this counts as a click."""
 
 NOTCH = 120.0
 """Wheel delta of one notch (Qt: eighths of a degree, 15 degrees a notch)."""
@@ -59,7 +59,7 @@ ZOOM_PER_NOTCH = 0.8
 
 
 class Plot(Protocol):
-    """What a gesture needs of its plot."""
+    """What the gestures need from their plot."""
 
     @property
     def geometry_now(self) -> Geometry | None: ...
@@ -69,7 +69,7 @@ class Plot(Protocol):
 
 @dataclass(slots=True)
 class Drag:
-    """A drag that has begun: what it does, and where it began and was last, as canvas x or in session time."""
+    """A drag in progress: what it does, where it began (canvas x and session time), and its last canvas x."""
 
     kind: str
     start_x: float
@@ -79,11 +79,11 @@ class Drag:
 
 
 class Gestures(QObject):
-    """Turns mouse events of one canvas into moves of the shared view.
+    """Turns the mouse events of one canvas into changes of the shared view.
 
     Signals:
-        menu_requested: a global position.
-        area_resized: the canvas has another size.
+        menu_requested: the menu was requested at this global position.
+        area_resized: the canvas was resized.
         y_zoomed: the left axis was zoomed.
     """
 
@@ -108,7 +108,7 @@ class Gestures(QObject):
         x = event.position().x()
         shift = bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier)
         left = event.button() is Qt.MouseButton.LeftButton
-        # Middle button, or Shift with the left: a touchpad has no middle button.
+        # The middle button, or Shift with the left one: a touchpad has no middle button.
         if event.button() is Qt.MouseButton.MiddleButton or (left and shift):
             self._drag = Drag("pan", x, geometry.time_at(x), x)
         elif left:
@@ -117,7 +117,7 @@ class Gestures(QObject):
                 anchor = geometry.time_at(self._clamped(geometry, x))
             else:
                 anchor = edge
-            # Gripping an edge is a drag from its first pixel; elsewhere a press may still turn out to be a click.
+            # A press on an edge is a drag from its first pixel; anywhere else it may still turn out to be a click.
             self._drag = Drag("select", x, anchor, x, moved=edge is not None)
 
     def move(self, event: QMouseEvent) -> None:
@@ -134,12 +134,12 @@ class Gestures(QObject):
             drag.last_x = x
         elif drag is not None and drag.moved:
             self.drag_to(drag, geometry, x)
-        # Also while a drag goes on: the readout follows the pointer as it selects.
+        # During a drag too: the readout follows the pointer while it selects.
         inside = geometry.area.left() <= x <= geometry.area.right()
         self._view.set_cursor(geometry.time_at(x) if inside else None)
 
     def drag_to(self, drag: Drag, geometry: Geometry, x: float) -> None:
-        """Select, as the pointer is dragged to canvas ``x`` with the left button."""
+        """Extend the drag to canvas ``x``; the left button is held."""
         self._view.select(drag.anchor_s, geometry.time_at(self._clamped(geometry, x)))
 
     def release(self, event: QMouseEvent) -> None:
@@ -162,7 +162,7 @@ class Gestures(QObject):
         modifiers = event.modifiers()
         if modifiers & Qt.KeyboardModifier.ShiftModifier:
             self._view.pan(-(delta or sideways) * self._view.window_s * 0.1)
-        # Touchpads and tilting wheels move sideways; whichever direction is the stronger is meant.
+        # Touchpads and tilting wheels scroll sideways too; the stronger direction wins.
         elif abs(sideways) > abs(delta):
             self._view.pan(-sideways * self._view.window_s * 0.1)
         elif modifiers & Qt.KeyboardModifier.ControlModifier:
@@ -172,7 +172,7 @@ class Gestures(QObject):
             self._view.zoom(ZOOM_PER_NOTCH**delta, geometry.time_at(event.position().x()))
 
     def leave(self) -> None:
-        # During a drag the pointer may leave the canvas, and the cursor stays where it was.
+        # During a drag the pointer may leave the canvas; the cursor then stays where it was.
         if self._drag is None:
             self._view.set_cursor(None)
 
@@ -181,7 +181,7 @@ class Gestures(QObject):
         self.menu_requested.emit(event.globalPos())
 
     def _edge_under(self, geometry: Geometry, x: float) -> float | None:
-        """The *other* edge of the selection, when ``x`` grips one; dragging moves the gripped one."""
+        """The *other* edge of the selection if ``x`` grips one: dragging moves only the gripped one."""
         selection = self._view.selection
         if selection is None:
             return None
@@ -197,32 +197,32 @@ class Gestures(QObject):
 
 
 MIN_HEIGHT_PX, TIGHT_HEIGHT_PX = 84, 30
-"""Logical pixels that a canvas has at least, and where the stage has no room for all plots of that height."""
+"""Minimum height of a canvas in logical pixels: normally, and when the stage cannot fit all plots at that height."""
 
 DENSE = 1.5
-"""Points per pixel column above which a curve is a comb of vertical strokes, where smooth edges only cost time."""
+"""Points per pixel column above which a curve is a comb of vertical strokes. Antialiasing it only costs time."""
 
 WIDE_POINTS = 200
-"""Points above which a pen wider than one device pixel draws without smooth edges (both cost 60-fold) and from thin
-strokes side by side, which cost a tenth of Qt's own wide ones."""
+"""Points above which a pen wider than one device pixel is drawn without antialiasing (together they cost 60 times as
+much) and as thin strokes side by side (a tenth of the cost of Qt's own wide strokes)."""
 
 _EMPTY = np.empty(0)
 
 
 def label_font(widget: QWidget) -> QFont:
-    """The font of ticks and labels: the widget's, a little smaller."""
+    """The font of ticks and labels: slightly smaller than the widget's."""
     font = QFont(widget.font())
     font.setPointSizeF(max(7.0, font.pointSizeF() - 1.5))
     return font
 
 
 class Line(pyqtgraph.PlotCurveItem):  # type: ignore[misc]
-    """A curve that takes the shown range for its bounds: looking for the data's own at every frame costs a fifth."""
+    """A curve whose bounds are the shown range. Computing the data's own bounds takes a fifth of each frame."""
 
     def __init__(self) -> None:
         self._shown = QRectF(0, 0, 1, 1)
         super().__init__(antialias=True, connect="finite", skipFiniteCheck=False)
-        # The canvas itself hears the mouse (`Gestures`): items would take presses away from it.
+        # The canvas itself handles the mouse (`Gestures`); items would intercept its presses.
         self.setAcceptedMouseButtons(Qt.MouseButton.NoButton)
 
     def set_shown(self, shown: QRectF) -> None:
@@ -236,7 +236,7 @@ class Line(pyqtgraph.PlotCurveItem):  # type: ignore[misc]
         pen, path = self.opts["pen"], self.getPath()
         width = pen.width()
         painter.setRenderHint(QPainter.RenderHint.Antialiasing, on=bool(self.opts["antialias"]))
-        # A wide pen with antialiasing is for few points only (`_set`), where its cost does not matter.
+        # A wide antialiased pen is used for few points only (`_set`), where its cost does not matter.
         if width == 1 or self.opts["antialias"]:
             painter.setPen(pen)
             painter.drawPath(path)
@@ -244,7 +244,7 @@ class Line(pyqtgraph.PlotCurveItem):  # type: ignore[misc]
         thin = QPen(pen)
         thin.setWidth(1)
         painter.setPen(thin)
-        # One device pixel to the right or down each time: side by side, thin strokes are as wide as the pen.
+        # Shift each stroke by one device pixel, right or down: side by side, thin strokes look like one wide pen.
         world, pixel = painter.worldTransform(), 1 / painter.device().devicePixelRatio()
         for across, down in [(0, 0), *((i, 0) for i in range(1, width)), *((0, i) for i in range(1, width))]:
             painter.setWorldTransform(world * QTransform.fromTranslate(across * pixel, down * pixel))
@@ -252,17 +252,16 @@ class Line(pyqtgraph.PlotCurveItem):  # type: ignore[misc]
 
 
 class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
-    """Bands, frame, curves and overlay of one plot, and its plot area in pixels."""
+    """The bands, frame, curves and overlay of one plot, and its plot area in pixels."""
 
     def __init__(
         self, curves: Sequence[CurveSpec], palette: Palette, gestures: Gestures, parent: QWidget | None = None
     ) -> None:
         super().__init__(parent, useOpenGL=False, background=None)
-        # pyqtgraph's own central item would lay out the scene on each resize; layers and box are placed by
-        # `set_margins`.
+        # pyqtgraph's central item would lay out the scene on each resize; `set_margins` places the layers and the box.
         self.setCentralWidget(None)
         self.setCacheMode(QGraphicsView.CacheModeFlag.CacheNone)
-        # All of it changes with each frame that scrolls: working out which parts do costs more than it saves.
+        # Every frame that scrolls changes everything: finding the changed regions costs more than it saves.
         self.setViewportUpdateMode(QGraphicsView.ViewportUpdateMode.FullViewportUpdate)
         self.setMinimumHeight(MIN_HEIGHT_PX)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Expanding)
@@ -281,10 +280,10 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
         self.deviations = DeviationsLayer(font, palette)
         self.running_ghost = RunningGhostLayer(palette)
         self.box = pyqtgraph.ViewBox(enableMenu=False, enableMouse=False)
-        # Ranges come from the shared view, never from the data of one plot.
+        # The shared view sets the ranges, never the data of one plot.
         self.box.disableAutoRange()
         self.box.setDefaultPadding(0)
-        # Over the bands, where other runs are laid over them, and under the grid; pyqtgraph puts it under everything.
+        # Above the bands, for runs overlaid on them, and below the grid. pyqtgraph would put it below everything.
         self.box.setZValue(-12)
         predicted = (self.running_ghost, self.ghost, self.remedy, self.copies, self.deviations)
         self._layers = (self.bands, self.ribbons, self.frame, *predicted, self.overlay)
@@ -301,7 +300,7 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
 
     @property
     def layers(self) -> list[QGraphicsItem]:
-        """All that is drawn, from the bottom up: curves over bands and what is predicted, below the words."""
+        """All layers from bottom to top: bands, frame and predictions, then curves, then the overlay and deviations."""
         below = (self.running_ghost, self.bands, self.frame, self.ghost, self.remedy, self.copies)
         return [*below, self.box, self.overlay, self.deviations]
 
@@ -322,7 +321,7 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
         self.running_ghost.set_palette(palette)
 
     def set_curves(self, curves: Sequence[CurveSpec]) -> None:
-        """Have an item for each of these curves, later ones above and bold ones above all; those that stay are kept."""
+        """Create items for new curves, keep the others. Later curves lie above earlier ones, bold ones above all."""
         self._specs = {curve.name: curve for curve in curves}
         self._keep(self._raw, {curve.name for curve in curves if not curve.stack})
         self._keep(self._bold, {curve.name for curve in curves if curve.smoothed})
@@ -330,7 +329,7 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
             for items, above in ((self._raw, 0), (self._bold, len(self._specs))):
                 if name in items:
                     items[name].setZValue(position + above)
-        # New items have no bounds yet: the next `set_range` must reach them.
+        # New items have no bounds yet: the next `set_range` must update them.
         self._range = None
 
     def _keep(self, items: dict[str, Line], names: set[str]) -> None:
@@ -340,7 +339,7 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
             items[name] = self._curve_item()
 
     def set_margins(self, left: float, top: float, right: float, bottom: float) -> None:
-        """Place the plot area."""
+        """Set the margins around the plot area."""
         area = QRectF(left, top, max(10.0, self.width() - left - right), max(10.0, self.height() - top - bottom))
         bounds = QRectF(0, 0, self.width(), self.height())
         for layer in self._layers:
@@ -350,7 +349,7 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
             self.box.setGeometry(area)
 
     def set_range(self, geometry: Geometry) -> None:
-        """Show this range; the transform of the curves is touched only when it changes."""
+        """Show this range. The transform of the curves is updated only if the range changed."""
         wanted = (geometry.x_low, geometry.x_high, geometry.y_low, geometry.y_high)
         if wanted != self._range:
             self._range = wanted
@@ -360,7 +359,7 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
                 line.set_shown(shown)
 
     def show_curve(self, name: str, points: Points | None, smoothed: Points | None, geometry: Geometry) -> None:
-        """Draw a curve from drawn values; a smoothed one bold over the faint raw samples."""
+        """Draw a curve from axis values. With ``smoothed``, that line is bold over the faint raw samples."""
         spec = self._specs[name]
         colour = QColor(self._palette.curves[spec.colour])
         if name in self._bold:
@@ -369,13 +368,13 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
                 colour.setAlphaF(0.35)
         if spec.faint:
             colour.setAlphaF(FAINT_ALPHA)
-        # Dashes would swallow whole bursts, and the faint raw samples stay whole under a dashed smoothed line.
+        # Dashes would hide whole bursts, and the faint raw samples under a dashed smoothed line are drawn solid.
         style = "solid" if smoothed is not None or spec.pulses else spec.style
         self._set(self._raw[name], points, QPen(colour, spec.width), style, geometry)
 
     def _curve_item(self) -> Line:
         item = Line()
-        # `ignoreBounds`: the box would ask each curve for its extent with every frame.
+        # `ignoreBounds`: otherwise the view box asks each curve for its extent in every frame.
         self.box.addItem(item, ignoreBounds=True)
         return item
 
@@ -384,27 +383,27 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
             if item.xData is not None and len(item.xData):
                 item.setData(_EMPTY, _EMPTY)
             return
-        # Set once and not with every frame: `setData` makes the item draw anew.
+        # Set once, not in every frame: `setData` repaints the item.
         t, y = points
         connect: object = "finite"
         if style != "solid" and (pattern := dashes(t, geometry.seconds_per_pixel, style)) is not None:
             connect = _connected(pattern, y)
-        # Dashes that are made from the points themselves need a solid pen, else each dash would be dashed.
+        # Dashes built from the points themselves need a solid pen, or each dash would be dashed again.
         else:
             pen.setStyle(PEN_STYLES[style])
-        # Cosmetic, with its width in device pixels: the transform of the box would stretch it along with the data.
+        # Cosmetic, with a width in device pixels: the transform of the view box would stretch it with the data.
         pen.setWidth(max(1, round(pen.width() * self.devicePixelRatioF() * text_scale())))
         pen.setCosmetic(True)
         if pen != item.opts["pen"]:
             item.setPen(pen)
         smooth_edges = len(t) < (DENSE * self._area.width() if pen.width() == 1 else WIDE_POINTS)
-        # Relative to now: as seconds since the session began, late times would lose digits in the transform's single
-        # steps.
+        # Relative to now: the transform uses single precision, and seconds since the start of a long session would
+        # lose digits.
         item.setData(t - geometry.origin_s, y, connect=connect, antialias=smooth_edges)
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
-        # Qt sends this while the base class is being set up, before there is anything of ours.
+        # Qt sends this from the base class's constructor, before our attributes exist.
         if event.type() is QEvent.Type.FontChange and hasattr(self, "frame"):
             font = label_font(self)
             self.frame.set_font(font)
@@ -417,7 +416,7 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
 
     def resizeEvent(self, event: QResizeEvent | None) -> None:
         super().resizeEvent(event)
-        # As above: the base class resizes itself in its own constructor.
+        # As above: the base class resizes itself in its constructor.
         gestures = getattr(self, "_gestures", None)
         if gestures is not None:
             gestures.resized()
@@ -452,7 +451,7 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
         self._gestures.menu(event)
 
-    # Keys belong to the window's commands; pyqtgraph's base class would eat some of them.
+    # Keys belong to the window's commands; pyqtgraph's base class would consume some of them.
     def keyPressEvent(self, event: QKeyEvent) -> None:
         event.ignore()
 
@@ -466,16 +465,16 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
 
 
 def _connected(pattern: NDArray[np.int32], y: Floats) -> NDArray[np.int32]:
-    """Dashes that also break at gaps."""
+    """The dash pattern, also broken at gaps."""
     there = np.isfinite(y)
-    # A segment is drawn from a point to the next: both have to be there.
+    # A segment joins a point to the next one: both must exist.
     joined = pattern.astype(bool) & there
     joined[:-1] &= there[1:]
     return joined.astype(np.int32)
 
 
 def drawn(values: Floats, *, log: bool) -> Floats:
-    """Values as the axis draws them: logarithms where asked, NaN where there is none."""
+    """Values as the axis draws them: decimal logarithms if ``log``, NaN where there is no value."""
     if not log:
         return values
     with np.errstate(invalid="ignore", divide="ignore"):

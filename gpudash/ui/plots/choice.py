@@ -1,4 +1,4 @@
-"""Which of the plots that there are the user wants to see."""
+"""Which of the available plots the user wants to see."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _CHOSEN = "plots"
 
 
 class PlotChoice:
-    """What was chosen by hand, by a plot's id; without a choice those are shown that are no extras.
+    """Which plots the user chose, by plot id. Without a choice, every plot is shown except the extras.
 
     Args:
-        show: called with `offered` when something was chosen.
+        show: called with `offered` after a choice.
 
     Attributes:
-        offered: all plots there are now, shown or not.
+        offered: all available plots, shown or hidden.
     """
 
     def __init__(self, show: Callable[[Sequence[PlotSpec]], object]) -> None:
@@ -31,9 +31,9 @@ class PlotChoice:
         self._chosen: dict[str, bool] = {}
 
     def turn_to(self, topic: str | None) -> None:
-        """Go by what was chosen for ``topic``, a workload, in this session or an earlier one.
+        """Use the choice made for ``topic``, a workload, in this session or an earlier one.
 
-        ``None`` remembers nothing and forgets nothing.
+        With ``None`` nothing is saved and the current choice stays.
         """
         if topic is not None and topic != self._topic:
             kept = recall_of(_CHOSEN, topic)
@@ -41,21 +41,21 @@ class PlotChoice:
         self._topic = topic
 
     def of(self, specs: Sequence[PlotSpec]) -> list[PlotSpec]:
-        """Those of ``specs`` that are wanted, which are at least one."""
+        """The ones among ``specs`` to show; at least one."""
         self.offered = specs
         return [spec for spec in specs if self.wanted(spec)] or list(specs[:1])
 
     def wanted(self, spec: PlotSpec) -> bool:
-        """Whether a plot shall be shown."""
+        """Whether to show this plot."""
         return self._chosen.get(spec.id, not spec.extra)
 
     def choose(self, name: str, shown: bool) -> None:
-        """Show the plot with this id from now on, whenever there is one, or do without it."""
+        """Show or hide the plot with this id from now on, whenever it is available."""
         self._chosen[name] = shown
         self._keep()
 
     def begin_again(self) -> None:
-        """Forget what was chosen."""
+        """Forget every choice."""
         self._chosen.clear()
         self._keep()
 
@@ -65,7 +65,7 @@ class PlotChoice:
         self._show(self.offered)
 
     def actions(self, menu: QMenu) -> list[QAction]:
-        """One checkable action a plot, for ``menu``; the last plot that is shown cannot be left out."""
+        """One checkable action per plot, for ``menu``. The last shown plot cannot be unchecked."""
         shown = self.of(self.offered)
         found = []
         for spec in self.offered:

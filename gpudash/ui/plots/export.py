@@ -1,8 +1,8 @@
-"""What is seen can be taken: raw samples as text or CSV, and pictures, as PNG or SVG, that say what they show.
+"""Exports what is shown: raw samples as text or CSV, and captioned pictures as PNG or SVG.
 
-In an SVG lines are lines, words are words, and nothing is beyond the plot area. Qt's generator of SVG knows no clipping
-in its "tiny" version and does not take a clip back in its other one (6.11), so each layer of a plot is drawn by itself,
-and those that end at the plot area are clipped by an element of our own.
+In an SVG, lines stay lines, text stays text, and nothing extends beyond the plot area. Qt's SVG generator ignores
+clipping in its "tiny" version and never resets a clip in the other (6.11), so each layer of a plot is painted
+separately, and layers that end at the plot area are clipped by an element of our own.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _MARGIN_PX = 12
 
 @dataclass(frozen=True, slots=True)
 class Caption:
-    """What a picture says of itself: a title, and a line with device and range.
+    """The caption of a picture: a title, and a line with the device and the range.
 
     Attributes:
         span: session time.
-        wall_origin_s: seconds since the epoch at session time 0, where times are told by the clock.
+        wall_origin_s: seconds since the epoch at session time 0, if times are shown as clock times.
     """
 
     title: str
@@ -69,13 +69,13 @@ class Caption:
 
 
 def rows(store: Store, curves: Sequence[CurveSpec], span: tuple[float, float]) -> Iterator[list[str]]:
-    """Header, then a row for every time at which one of the curves has a raw sample.
+    """A header, then one row for every time at which one of the curves has a raw sample.
 
-    A field is empty where the curve has no sample at that time and "nan" where the sample was a gap. Takes the store's
-    lock while it copies.
+    A field is empty if the curve has no sample at that time, and "nan" if the sample is a gap. Holds the store's lock
+    while copying.
 
     Args:
-        store: where the samples are.
+        store: holds the samples.
         curves: the columns, in order.
         span: session time, both ends included.
     """
@@ -91,18 +91,18 @@ def rows(store: Store, curves: Sequence[CurveSpec], span: tuple[float, float]) -
 
 
 def selection_text(store: Store, curves: Sequence[CurveSpec], span: tuple[float, float]) -> str:
-    """The raw samples in ``span`` as tab-separated text with a header; see `rows`."""
+    """The raw samples in ``span`` as tab-separated text with a header. See `rows`."""
     return tab_separated(rows(store, curves, span)) + "\n"
 
 
 def write_csv(path: Path, store: Store, curves: Sequence[CurveSpec], span: tuple[float, float]) -> int:
-    """Write the raw samples in ``span`` to ``path``, whole or not at all.
+    """Write the raw samples in ``span`` to ``path``, completely or not at all.
 
     Returns:
-        How many rows of samples were written.
+        The number of sample rows written.
 
     Raises:
-        OSError: when the file cannot be written; what was there before is left.
+        OSError: the file cannot be written; a previous file is kept.
     """
     text = io.StringIO(newline="")
     count = -1
@@ -115,12 +115,12 @@ def write_csv(path: Path, store: Store, curves: Sequence[CurveSpec], span: tuple
 
 
 def picture(parts: Sequence[QWidget], caption: Caption, palette: Palette, ratio: float = 1.0) -> QImage:
-    """Widgets under one another with their caption over them and gpudash's name below.
+    """Draw widgets one below the other, with their caption above and gpudash's name below.
 
     Args:
-        parts: already drawn in ``palette``.
+        parts: widgets, already drawn in ``palette``.
         caption: title, device and range.
-        palette: ground and text colours.
+        palette: background and text colours.
         ratio: device pixels per pixel.
     """
     size = picture_size(parts)
@@ -140,9 +140,9 @@ def picture(parts: Sequence[QWidget], caption: Caption, palette: Palette, ratio:
 
 
 def vector_picture(parts: Sequence[QWidget], caption: Caption, palette: Palette) -> bytes:
-    """What `picture` shows as SVG: lines as lines, words as words."""
+    """The same content as `picture`, as SVG: lines stay lines and text stays text."""
     size = picture_size(parts)
-    drawing = Drawing(size, parts[0].logicalDpiX())  # points become as many pixels as on the screen
+    drawing = Drawing(size, parts[0].logicalDpiX())  # one point is as many pixels as on the screen
     drawing.paint(lambda painter: _write_caption(painter, size, caption, palette))
     for child, place in _pieces(parts):
         if isinstance(child, Canvas):
@@ -153,10 +153,10 @@ def vector_picture(parts: Sequence[QWidget], caption: Caption, palette: Palette)
 
 
 def as_png(drawn: QImage) -> bytes:
-    """A picture as a PNG file holds it.
+    """Encode a picture as PNG.
 
     Raises:
-        OSError: when it cannot be.
+        OSError: the picture cannot be encoded.
     """
     buffer = QBuffer()
     writer = QImageWriter(buffer, QByteArray(b"png"))
@@ -166,10 +166,10 @@ def as_png(drawn: QImage) -> bytes:
 
 
 def write_picture(path: Path, picture: bytes) -> None:
-    """Write a picture, whole or not at all.
+    """Write a picture, completely or not at all.
 
     Raises:
-        OSError: when the file cannot be written; what was there before is left.
+        OSError: the file cannot be written; a previous file is kept.
     """
     try:
         with written_whole(path) as part:
@@ -179,13 +179,13 @@ def write_picture(path: Path, picture: bytes) -> None:
 
 
 def picture_size(parts: Sequence[QWidget]) -> QSize:
-    """Logical pixels of a picture of these widgets."""
+    """The size of a picture of these widgets, in logical pixels."""
     width = max(part.width() for part in parts) + 2 * _MARGIN_PX
     return QSize(width, sum(part.height() for part in parts) + _HEADER_PX + _FOOTER_PX)
 
 
 def _pieces(parts: Sequence[QWidget]) -> Iterator[tuple[QWidget, QPoint]]:
-    """What the parts are made of, and where in the picture it is."""
+    """The widgets that make up the parts, each with its position in the picture."""
     top = _HEADER_PX
     for part in parts:
         children = [child for child in part.children() if isinstance(child, QWidget) and child.isVisible()]
@@ -197,7 +197,7 @@ def _pieces(parts: Sequence[QWidget]) -> Iterator[tuple[QWidget, QPoint]]:
 
 
 def _paint(painter: QPainter, child: QWidget, place: QPoint) -> None:
-    """Paint a legend as lines and words: its buttons would ask for a click, and bring their icons as pixels."""
+    """Paint a widget. A legend is painted as lines and text: its buttons would look clickable and rasterise icons."""
     if isinstance(child, Legend):
         painter.save()
         painter.translate(place)
@@ -244,7 +244,7 @@ def _samples(
 
 
 def _texts(times: np.ndarray, t: np.ndarray, v: np.ndarray, *, whole: bool) -> list[str]:
-    """A column on the common times; of several samples at one time the last stands."""
+    """A column on the common times; of several samples at the same time, the last one wins."""
     texts = [""] * len(times)
     for place, value in zip(np.searchsorted(times, t).tolist(), v.tolist(), strict=True):
         if whole and np.isfinite(value):
@@ -255,18 +255,18 @@ def _texts(times: np.ndarray, t: np.ndarray, v: np.ndarray, *, whole: bool) -> l
 
 
 _FONT, _ANY_FONT = 'font-family="Sans Serif"', 'font-family="Sans Serif, sans-serif"'
-"""Qt's name of the system's font, which only its own system knows, and one that all do."""
+"""Qt's name for the system font, which only this system resolves, and a generic family that every system has."""
 
 _EMPTY = re.compile(r'<path[^>]* d=""/>\n?')
-"""A path without points, such as of a curve that has no value: some programs complain of it."""
+"""A path without points, as of a curve without values: some programs report an error for it."""
 
 
 class Drawing:
-    """An SVG document that grows by what is painted into it.
+    """An SVG document, built piece by piece from what is painted into it.
 
     Args:
         size: in pixels.
-        resolution: pixels an inch of the widgets that are painted, for their fonts.
+        resolution: pixels per inch of the painted widgets, for their fonts.
     """
 
     def __init__(self, size: QSize, resolution: int) -> None:
@@ -279,8 +279,8 @@ class Drawing:
         """Add what ``draw`` paints.
 
         Args:
-            draw: paints.
-            within: nothing beyond is seen.
+            draw: does the painting.
+            within: clips the painting to this rectangle.
         """
         data = QBuffer()
         generator = QSvgGenerator()
@@ -296,14 +296,14 @@ class Drawing:
         self._pieces.append(piece if within is None else self._clipped(piece, within))
 
     def paint_canvas(self, canvas: Canvas, place: QPoint) -> None:
-        """Add a plot's drawing, layer by layer.
+        """Add the drawing of a plot, layer by layer.
 
         Args:
-            canvas: of the plot.
-            place: of its upper left corner.
+            canvas: the plot's canvas.
+            place: its upper left corner.
         """
         area = canvas.area.translated(place)
-        # each once: what is half transparent would else be as dark as it is painted often
+        # one pass per layer, showing only that one: a translucent layer painted twice would be too dark
         shown = [layer for layer in canvas.layers if layer.isVisible()]
         for layer in shown:
             within = None
@@ -313,7 +313,7 @@ class Drawing:
                 self.paint(lambda painter: draw_canvas(painter, canvas, place), within)
 
     def document(self, title: str, description: str) -> bytes:
-        """The whole document."""
+        """The complete document."""
         width, height = self._size.width(), self._size.height()
         return (
             '<?xml version="1.0" encoding="UTF-8"?>\n<svg xmlns="http://www.w3.org/2000/svg" '
@@ -331,7 +331,7 @@ class Drawing:
 
 
 def draw_canvas(painter: QPainter, canvas: Canvas, place: QPoint) -> None:
-    """Paint a plot's drawing with its upper left corner at ``place``, from no pixels that were kept."""
+    """Paint a plot with its upper left corner at ``place``, without using cached pixmaps."""
     modes = [(layer, layer.cacheMode()) for layer in canvas.layers]
     for layer, _mode in modes:
         layer.setCacheMode(QGraphicsItem.CacheMode.NoCache)
@@ -355,9 +355,9 @@ def _only(shown: QGraphicsItem, layers: list[QGraphicsItem]) -> Iterator[None]:
 
 
 def completed(parent: QWidget, title: str, chosen: str, suffix: str) -> Path | None:
-    """The file that a dialog answered with, ``suffix`` added where it has none; ``None`` when nothing is to be written.
+    """The path that a dialog returned, with ``suffix`` added if it has none; ``None`` if nothing should be written.
 
-    The dialog has asked about a file of the name that was typed. One of the name that was completed is asked for here.
+    The dialog has already asked before replacing a file with the typed name. This asks for the completed name.
     """
     if not chosen:
         return None
@@ -366,7 +366,7 @@ def completed(parent: QWidget, title: str, chosen: str, suffix: str) -> Path | N
         return path
     path = path.with_name(path.name + suffix)
     if path.exists():
-        question = f"{path} exists already. Replace it?"
+        question = f"{path} already exists. Replace it?"
         yes, no = QMessageBox.StandardButton.Yes, QMessageBox.StandardButton.No
         box = message_box(parent, QMessageBox.Icon.Question, title, question)
         box.setStandardButtons(yes | no)

@@ -1,6 +1,6 @@
-"""The line over a plot: its title, its curves, and at the right the levels that cross it.
+"""The line above a plot: its title, its curves and, at the right, the levels that cross it.
 
-A click hides a curve, "only" isolates it, a chip brings all back.
+Clicking an entry hides its curve, "only" isolates it, and a chip shows all of them again.
 """
 
 from __future__ import annotations
@@ -35,40 +35,40 @@ from gpudash.ui.widgets.text_size import scaled, text_scale
 from gpudash.ui.widgets.theme import PaintedWidget
 
 HEIGHT_PX = 24
-"""Of the line, whose entries are clicked: a smaller target is hard to hit."""
+"""Height of the line. Its entries are clicked, and a smaller target is hard to hit."""
 
 ONLY_PX = 24
-"""Room for "only", which shows while the pointer is on its entry."""
+"""Room for "only", which appears while the pointer is over the entry."""
 
 MORE_PX = 64
-"""Room for the button that holds the entries for which there is none."""
+"""Room for the button that holds the entries that do not fit."""
 
 SWATCH_LEFT_PX = 4
 """Room to the left of an entry's swatch."""
 
 _DASHED_SWATCHES = {"dash": [2.5, 1.0], "dot": [1.0, 1.0], "dashdot": [2.5, 1.0, 1.0, 1.0]}
-"""Line styles that the little room of a swatch would not show as they are: lines and gaps, in pen widths."""
+"""Line styles that would not be recognisable in a small swatch, as lines and gaps in pen widths."""
 
 _BEFORE_ENTRIES = 2
-"""Places in the row before the first curve: the title and a space."""
+"""Items in the row before the first curve: the title and a spacer."""
 
 
 SWATCH_PX = 18
-"""Room for a patch, or the piece of line before a level's name."""
+"""Room for a patch, or for the sample line in front of a level's name."""
 
 PATCH_PX = (14, 12)
 """Width and height of a curve's patch."""
 
 AROUND_PX, LEAST_NAME_PX = SWATCH_PX + 14, 24
-"""Room that a level takes beside its words, and below which a name says nothing."""
+"""Room that a level needs besides its text, and the width below which a name is unreadable."""
 
 
 class Button(QToolButton):
-    """A button that keeps the keys that press it, which are also keys of the plots around it."""
+    """A button that handles its own keys, although they are also shortcuts of the surrounding plots."""
 
     def event(self, event: QEvent) -> bool:
         presses = isinstance(event, QKeyEvent) and event.key() == Qt.Key.Key_Space
-        # The plots' own keys include Space (pause): without this override the shortcut would win over the button.
+        # Space is also the plots' shortcut (pause): without this override the shortcut would win over the button.
         if presses and event.type() is QEvent.Type.ShortcutOverride:
             event.accept()
             return True
@@ -76,13 +76,13 @@ class Button(QToolButton):
 
 
 class LegendEntry(QWidget):
-    """One curve of the legend.
+    """One curve in the legend.
 
     Attributes:
-        button: hides the curve, or shows it again.
+        button: hides or shows the curve.
 
     Signals:
-        clicked: the curve's name; and whether Ctrl was held or "only" was pressed.
+        clicked: the curve's name, and whether Ctrl was held or "only" was pressed.
     """
 
     clicked = Signal(str, bool)
@@ -110,7 +110,7 @@ class LegendEntry(QWidget):
         self._only.clicked.connect(lambda: self.clicked.emit(self.spec.name, True))
         self._only.hide()
         self._roomy = True
-        for button in (self.button, self._only):  # as high as the line, to be hit
+        for button in (self.button, self._only):  # as high as the line: easy to hit
             button.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Ignored)
         in_row(self.button, self._only, parent=self, margins=(0, 0, 0, 0), spacing=0)
         self._measure()
@@ -123,7 +123,7 @@ class LegendEntry(QWidget):
         self.button.setIconSize(patch_size())
 
     def set_shown(self, shown: bool) -> None:
-        """Struck through when hidden."""
+        """Strike the name through if the curve is hidden."""
         self.button.setChecked(shown)
         font = self.button.font()
         font.setStrikeOut(not shown)
@@ -131,7 +131,7 @@ class LegendEntry(QWidget):
         self.button.setAccessibleName(f"{self.spec.name}, {'shown' if shown else 'hidden'}")
 
     def _measure(self) -> None:
-        """Take the room that the text size in force needs."""
+        """Reserve the room that the current text size needs."""
         self._only.setFixedWidth(scaled(ONLY_PX))
 
     def changeEvent(self, event: QEvent) -> None:
@@ -147,11 +147,11 @@ class LegendEntry(QWidget):
 
     @property
     def least_width(self) -> int:
-        """Room for the entry without its "only"."""
+        """The entry's width without its "only"."""
         return self.button.sizeHint().width()
 
     def paint(self, painter: QPainter, palette: Palette) -> None:
-        """Paint swatch and name where they are in the legend."""
+        """Paint the swatch and the name at their place in the legend."""
         place = self.geometry()
         painter.save()
         painter.translate(place.left() + SWATCH_LEFT_PX, place.center().y() + 1 - patch_size().height() // 2)
@@ -162,7 +162,7 @@ class LegendEntry(QWidget):
         write_text(painter, self.button, self.spec.name, text, palette.text)
 
     def set_roomy(self, roomy: bool) -> None:
-        """Keep room for "only" beside the name, or do without it."""
+        """Reserve room for "only" beside the name, or give it up."""
         self._roomy = roomy
         policy = self._only.sizePolicy()
         if policy.retainSizeWhenHidden() != roomy:
@@ -181,7 +181,7 @@ class LegendEntry(QWidget):
 
 
 class LevelKey(PaintedWidget):
-    """What the lines across a plot are, each beside a piece of it: on the plot their names would lie on curves."""
+    """Names the lines across a plot, each beside a sample of it. In the plot the names would cover curves."""
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(palette, parent)
@@ -191,7 +191,7 @@ class LevelKey(PaintedWidget):
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Preferred)
 
     def show_levels(self, levels: Sequence[PlotLevel]) -> None:
-        """Name these, the most important first."""
+        """Name these levels, the most important first."""
         self.levels = levels
         text = "\n".join(level.text for level in levels)
         self.setToolTip(plain_tip(text))
@@ -200,21 +200,22 @@ class LevelKey(PaintedWidget):
 
     @property
     def texts(self) -> list[str]:
-        """What is written of the first levels; of the others there is only the line."""
+        """The texts shown for the first levels; the remaining ones have no text."""
         return list(self._texts)
 
     @property
     def least_width(self) -> int:
-        """Pixels that the name of the first level takes."""
+        """The width of the first level's name in pixels."""
         return sum(self._widths([level.name for level in self.levels[:1]]))
 
     def fit(self, room: int) -> int:
-        """Say as much of the levels as there is room for; returns the pixels taken.
+        """Show as much text as fits in ``room``; returns the pixels used.
 
-        The first keeps its value longest, and its name where all others have none; a name without room is shortened.
+        The first level keeps its value longest, and its name when no other has one. A name that does not fit is
+        elided.
         """
         texts, names = [level.text for level in self.levels], [level.name for level in self.levels]
-        # What is given up first stands last: values of the others, value of the first, then names from the end.
+        # In the order of what is given up: the others' values, the first one's value, then names from the end.
         choices = [texts, [*texts[:1], *names[1:]], names, *(names[:count] for count in range(len(names) - 1, 0, -1))]
         fitting = (choice for choice in choices if sum(self._widths(choice)) <= room)
         self._texts = next(fitting, [])
@@ -239,7 +240,7 @@ class LevelKey(PaintedWidget):
         self.paint(painter, self.rect())
 
     def paint(self, painter: QPainter, place: QRect) -> None:
-        """Paint the levels for which there is room, from the right of ``place``."""
+        """Paint the levels that fit, right-aligned in ``place``."""
         painter.setFont(self._font)
         right, middle = place.right(), place.center().y() + 1
         for level, text, width in zip(self.levels, self._texts, self._widths(self._texts), strict=False):
@@ -256,10 +257,10 @@ class LevelKey(PaintedWidget):
 
 
 class Legend(QWidget):
-    """Title and curves of one plot, and which of them are hidden.
+    """The title and the curves of one plot, and which of them are hidden.
 
     Attributes:
-        focus_group: of its buttons.
+        focus_group: the focus group of its buttons.
 
     Signals:
         hidden_changed: a curve was hidden or shown.
@@ -278,7 +279,7 @@ class Legend(QWidget):
         self.setFixedHeight(scaled(HEIGHT_PX))
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self._row = QHBoxLayout(self)
-        # The row must not ask for the width of all names: `_fit` decides what has room.
+        # The row must not request the width of all names: `_fit` decides what fits.
         self._row.setSizeConstraint(QHBoxLayout.SizeConstraint.SetNoConstraint)
         self._row.setContentsMargins(0, 0, 0, 0)
         self._row.setSpacing(0)
@@ -306,20 +307,20 @@ class Legend(QWidget):
 
     @property
     def hidden(self) -> frozenset[str]:
-        """Names of the hidden curves."""
+        """The names of the hidden curves."""
         return frozenset(self._hidden)
 
     def set_title(self, title: str) -> None:
-        """Head the curves with another title."""
+        """Change the title."""
         if title != self._title.text():
             self._title.setText(title)
             self._fit()
 
     def set_curves(self, curves: Sequence[CurveSpec]) -> None:
-        """List these curves; one that is hidden stays so, also under another name or when it goes and comes back."""
+        """List these curves. A hidden curve stays hidden, even if it was renamed or disappears for a while."""
         names = {curve.name for curve in curves}
         renamed = {entry.spec.key for entry in self._entries if entry.spec.name in self._hidden - names}
-        # A curve that went while hidden is still hidden when it comes back, as when a device reconnects.
+        # A curve that disappeared while hidden is still hidden when it returns, as when a device reconnects.
         before = self._hidden | self._hidden_before
         hidden = {curve.name for curve in curves if curve.name in before or curve.key in renamed}
         self._hidden_before = before - names
@@ -328,7 +329,7 @@ class Legend(QWidget):
 
     def _set_entries(self, curves: Sequence[CurveSpec]) -> None:
         kept = {entry.spec: entry for entry in self._entries}
-        # Entries that stay keep their widget, and with it focus and a pointer that rests on them.
+        # Kept entries reuse their widget, so that focus and hover survive.
         entries = [kept.pop(curve) if curve in kept else self._entry(curve) for curve in curves]
         for entry in kept.values():
             entry.hide()
@@ -356,44 +357,44 @@ class Legend(QWidget):
 
     @property
     def levels(self) -> list[str]:
-        """What is said of the lines across the plot."""
+        """The texts of the levels across the plot."""
         return [level.text for level in self._levels.levels]
 
     def set_levels(self, levels: Sequence[PlotLevel]) -> None:
-        """Say what the lines across the plot are."""
+        """Show these levels in the key."""
         if list(levels) != list(self._levels.levels):
             self._levels.show_levels(list(levels))
             self._fit()
 
     def set_insets(self, left: float, right: float) -> None:
-        """Begin and end where the plot area does."""
+        """Align both ends with the plot area."""
         margins = QMargins(int(left), 0, int(right), 0)
         if margins != self._row.contentsMargins():
             self._row.setContentsMargins(margins)
             self._fit()
 
     def toggle(self, name: str) -> None:
-        """Hide the curve, or show it again."""
+        """Hide or show the curve."""
         self._set_hidden(self._hidden ^ {name})
 
     def isolate(self, name: str) -> None:
-        """Show the curve alone; once more restores all."""
+        """Show only this curve; a second call shows all again."""
         others = {entry.spec.name for entry in self._entries} - {name}
         self._set_hidden(set() if self._hidden == others else others)
 
     def show_all(self) -> None:
-        """Hide nothing."""
+        """Show every curve."""
         self._hidden_before = set()
         self._set_hidden(set())
 
     def set_hidden(self, names: Iterable[str]) -> None:
-        """Hide these curves and no others."""
+        """Hide exactly these curves."""
         self._hidden_before = set()
         self._set_hidden(set(names) & {entry.spec.name for entry in self._entries})
 
     def paint(self, painter: QPainter) -> None:
-        """Paint title and shown curves as lines and text, for a picture, which cannot be clicked."""
-        self._row.activate()  # a plot that was laid out anew has not told it yet
+        """Paint the title and the shown curves as lines and text, for a picture, in which nothing can be clicked."""
+        self._row.activate()  # after a new layout of the plot the row may be outdated
         write_text(painter, self._title, self._title.text(), self._title.geometry(), self._palette.text)
         for entry in self._entries:
             if entry.isVisible() and entry.spec.name not in self._hidden:
@@ -416,8 +417,9 @@ class Legend(QWidget):
             self._fit()
 
     def _fit(self) -> None:
-        """Give up the room for "only" first, then values and names of levels, but the first level's name; then let
-        entries go into a menu, those that may stand aside before the others, the last first. No curve's name is cut.
+        """Fit the row. The room for "only" goes first, then the values and names of levels, except the first level's
+        name. Then entries move into a menu, from the last to the first, those marked ``aside`` before the others.
+        Curve names are never cut.
         """
         margins = self._row.contentsMargins()
         chip = 0
@@ -428,7 +430,7 @@ class Legend(QWidget):
         spare = max(room - sum(widths), min(self._levels.least_width, room - scaled(MORE_PX)))
         room -= self._levels.fit(spare)
         roomy = sum(widths) + scaled(ONLY_PX) * len(widths) <= room
-        # Sorted for `pop`: what may stand aside lies at the end, and among equals the last.
+        # Sorted for `pop`: entries that may move aside come last, and among equals the last one.
         shown = sorted(range(len(widths)), key=lambda position: self._entries[position].spec.aside)
         if not roomy and sum(widths) > room:
             while shown and sum(widths[position] for position in shown) + scaled(MORE_PX) > room:
@@ -469,12 +471,12 @@ class Legend(QWidget):
 
 
 def patch_size() -> QSize:
-    """Logical pixels of a curve's patch at the text size in force."""
+    """The size of a curve's patch in logical pixels, at the current text size."""
     return QSize(*map(scaled, PATCH_PX))
 
 
 def swatch(spec: CurveSpec, palette: Palette, ratio: float) -> QPixmap:
-    """A patch of the curve's colour and line style, of `patch_size`."""
+    """A patch of size `patch_size` in the curve's colour and line style."""
     pixmap = QPixmap(patch_size() * ratio)
     pixmap.setDevicePixelRatio(ratio)
     pixmap.fill(Qt.GlobalColor.transparent)
@@ -485,14 +487,14 @@ def swatch(spec: CurveSpec, palette: Palette, ratio: float) -> QPixmap:
 
 
 def write_text(painter: QPainter, like: QWidget, text: str, place: QRect, colour: str) -> None:
-    """Write in the font of the widget ``like``."""
+    """Draw text in the font of the widget ``like``."""
     painter.setFont(like.font())
     painter.setPen(QColor(colour))
     painter.drawText(place, Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextDontClip, text)
 
 
 def paint_swatch(painter: QPainter, spec: CurveSpec, palette: Palette) -> None:
-    """Paint the patch of a curve at the painter's origin, as large as the words beside it."""
+    """Paint the patch of a curve at the painter's origin, scaled with the text."""
     painter.save()
     painter.scale(text_scale(), text_scale())
     colour = QColor(palette.curves[spec.colour])

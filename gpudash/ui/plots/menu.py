@@ -1,4 +1,4 @@
-"""The menu of a right click in a plot."""
+"""The context menu of a plot."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.widgets.plain_text import without_mnemonics
 
 AskForPath = Callable[[QWidget, str, str, str], str]
-"""Parent, title, proposed file name and filter to the chosen path, or "" when the user left."""
+"""Takes a parent, a title, a proposed file name and a filter; returns the chosen path, or "" if cancelled."""
 
 
 def ask_for_path(parent: QWidget, title: str, name: str, pattern: str) -> str:
-    """The platform's own dialog for saving."""
+    """Open the platform's save dialog."""
     return QFileDialog.getSaveFileName(parent, title, name, pattern)[0]
 
 
 class PlotMenu:
-    """Builds the menu of a plot of ``stack`` when one is wanted, and does what its entries say.
+    """Builds the context menu of a plot of ``stack`` and runs its actions.
 
     Args:
-        stack: of the plots.
-        ask: for the path of a file.
+        stack: the plots.
+        ask: asks for the path of a file.
     """
 
     def __init__(self, stack: PlotStack, ask: AskForPath = ask_for_path) -> None:
@@ -39,7 +39,7 @@ class PlotMenu:
         stack.menu_requested.connect(self.open)
 
     def build(self, plot: TimePlot) -> QMenu:
-        """The menu of ``plot`` as it is now."""
+        """The menu for the current state of ``plot``."""
         stack, menu = self._stack, QMenu(self._stack)
         menu.addAction("Copy values", partial(self._copy_values, plot))
         menu.addAction("Copy graph as image", partial(self._copy_picture, plot))
@@ -63,7 +63,7 @@ class PlotMenu:
         return menu
 
     def open(self, plot: TimePlot, position: QPoint) -> None:
-        """Open the menu at a global position; it goes when it closes."""
+        """Open the menu at a global position. It is deleted when it closes."""
         menu = self.build(plot)
         menu.aboutToHide.connect(menu.deleteLater)
         menu.popup(position)

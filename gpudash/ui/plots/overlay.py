@@ -1,6 +1,6 @@
-"""What lies over the curves: named moments of the session, levels, selection, cursor, forecast, arrows.
+"""What is drawn over the curves: event marks, levels, the selection, the cursor, the forecast and arrows.
 
-`Marks` follows the store's named moments, `place` finds room for their labels, `PlotOverlay` paints everything.
+`Marks` follows the store's markers and events, `place` positions their labels, and `PlotOverlay` paints everything.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ from gpudash.ui.plots.painting.geometry import Geometry
 from gpudash.ui.plots.painting.layers import Label, PaintedLayer
 
 CATEGORIES = ("user", "run", "phase", "epoch", "warning", "source")
-"""Kinds of marks that can be hidden on their own."""
+"""Categories of marks that can be hidden separately."""
 
 MOST = 4 * MAX_EVENTS
-"""Marks above which those are let go that the store let go (it has at most half as many), so that this is rare."""
+"""With more marks than this, those that the store has dropped are dropped here too. The store keeps at most half as
+many, so this is rare."""
 
 _PRIORITY = {"user": 0, "warning": 1, "run": 2, "source": 3, "epoch": 4, "phase": 5}
-"""Category → place in line for room. Before all comes how a run ended badly, and last that a warning has passed."""
+"""Category → priority for space; lower goes first. A run that ended badly precedes all, a cleared warning comes
+last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A vertical line at `time_s`."""
+    """A vertical line at session time `time_s`."""
 
     time_s: float
     label: str
@@ -42,7 +44,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class PlacedMark:
-    """A mark at canvas x; `text` is what of its label has room at `text_x`, or ""."""
+    """A mark at canvas x; `text` is the part of its label that fits at `text_x`, or ""."""
 
     mark: Mark
     x: float
@@ -51,11 +53,11 @@ class PlacedMark:
 
 
 class Marks:
-    """The marks of a store, brought up to date event by event.
+    """The marks of a store, updated event by event.
 
     Attributes:
-        shown: the marks that are not hidden, in order of time; in a run the first and the last crossing of a level.
-        hidden: categories that are left out of `shown`.
+        shown: the visible marks in time order; within a run only the first and last crossing of a level.
+        hidden: categories left out of `shown`.
     """
 
     def __init__(self, store: Store) -> None:
@@ -68,23 +70,23 @@ class Marks:
         self._last_marker: Marker | None = None
 
     def hide(self, categories: Iterable[str]) -> None:
-        """Leave out marks of these categories, and of no others."""
+        """Hide exactly these categories."""
         self.hidden = frozenset(categories) & frozenset(CATEGORIES)
         self._show_all()
 
     def follow(self) -> None:
-        """Take in what happened since the last call. Called under the store's lock."""
+        """Process everything new since the last call. The caller holds the store's lock."""
         new = self._store.event_count - self._seen
         markers = self._store.markers
         begun = self._store.rewound, self._store.renamed
         rewound, self._begun = begun != self._begun, begun
-        # Nothing of what makes a mark has changed since the last frame.
+        # Nothing that makes a mark has changed since the last frame.
         if not rewound and not new and (not markers or markers[-1] is self._last_marker):
             return
         if rewound or len(self._all) > MOST:
             new = self._restart()
         added: list[Mark] = []
-        # From the newest back to the last one seen: markers are only ever added at the end.
+        # From the newest back to the last one seen: markers are only ever appended.
         for marker in reversed(list(takewhile(lambda m: m is not self._last_marker, reversed(markers)))):
             self._last_marker = marker
             if marker.category == REMOVED:
@@ -97,12 +99,12 @@ class Marks:
         self._seen = self._store.event_count
 
     def _restart(self) -> int:
-        """Forget marks whose events the store let go, or has yet to come to; returns how many events are to be read."""
+        """Forget all marks, as the store dropped events or was rewound; returns how many events to read again."""
         self._all, self.shown, self._last_marker = [], [], None
         return len(self._store.events)
 
     def _add(self, marks: list[Mark]) -> None:
-        """Take in marks, in order of time."""
+        """Add marks, sorted by time."""
         late = bool(marks and self._all) and marks[0].time_s < self._all[-1].time_s
         self._all.extend(marks)
         if late:
@@ -118,18 +120,18 @@ class Marks:
             self._show(mark)
 
     def _show(self, mark: Mark) -> None:
-        """Show a mark that is later than those shown."""
+        """Show a mark that is later than all shown ones."""
         if mark.category in self.hidden:
             return
         if mark.category == "warning":
             before = self._crossings(mark.label)
-            # A sawtooth crosses a level at every tooth: where it began and where it is now is what one looks for.
+            # A sawtooth crosses a level at every tooth: only the first and the newest crossing matter.
             if len(before) > 1:
                 del self.shown[before[0]]
         self.shown.append(mark)
 
     def _crossings(self, label: str) -> list[int]:
-        """Where in `shown` this level was crossed since a run last began or ended, the newest first."""
+        """Indices in `shown` of this level's crossings since a run last began or ended, the newest first."""
         found = []
         for place in range(len(self.shown) - 1, -1, -1):
             shown = self.shown[place]
@@ -140,7 +142,7 @@ class Marks:
         return found
 
     def _remove(self, mark: Mark, added: list[Mark]) -> None:
-        """Forget a mark, one of those that are being added too."""
+        """Forget a mark, including one that is just being added."""
         for marks in (added, self._all, self.shown):
             if mark in marks:
                 marks.remove(mark)
@@ -151,7 +153,7 @@ def _time(mark: Mark) -> float:
 
 
 def _mark_of(event: Event) -> Mark | None:
-    """The mark for an event for which the store makes no marker; ``None`` when it has none."""
+    """The mark for an event that has no marker in the store; ``None`` for events without a mark."""
     match event:
         case EpochFinished(time_s=time_s, epoch=epoch):
             return Mark(time_s, f"epoch {epoch}", "epoch")
@@ -164,7 +166,7 @@ def _mark_of(event: Event) -> Mark | None:
 
 
 def _short(source: str) -> str:
-    """A source's name for a label; a UUID would fill the plot."""
+    """A source's name shortened for a label; a UUID would fill the plot."""
     if source.startswith("GPU-"):
         return "GPU"
     return source
@@ -178,25 +180,25 @@ def place(
     width_of: Callable[[str], float],
     elide: Callable[[str, float], str],
 ) -> list[PlacedMark]:
-    """Where marks and their labels go; lines always, labels by priority and never over one another.
+    """Position marks and their labels: every line, and labels by priority without overlaps.
 
     Args:
-        marks: in order of time.
+        marks: in time order.
         x_of: session time to canvas x.
         left, right: ends of the plot area.
         width_of: width of a text in pixels.
-        elide: shortens a text to a width.
+        elide: shortens a text to a width in pixels.
     """
     first = bisect_left(marks, left, key=lambda mark: x_of(mark.time_s))
     marks = marks[first : bisect_right(marks, right, key=lambda mark: x_of(mark.time_s))]
     xs = [x_of(mark.time_s) for mark in marks]
     taken: list[tuple[float, float]] = []
     texts: dict[int, tuple[str, float]] = {}
-    # The most important first, and of equals the newest: first come, first served.
+    # The most important mark first; among equals the newest.
     for i in sorted(range(len(marks)), key=lambda i: (_priority(marks[i]), -marks[i].time_s)):
         room_left, room_right = _room(xs[i], left, right, taken)
         width = width_of(marks[i].label)
-        # Right of its line, else left of it, else shortened to what is left on the right.
+        # Right of its line if it fits, else left of it, else shortened to the room on the right.
         if xs[i] + 3 + width <= room_right:
             start = xs[i] + 3
         elif room_right - width >= room_left and xs[i] - 3 - width >= room_left:
@@ -209,7 +211,7 @@ def place(
         text = elide(marks[i].label, width)
         if text:
             texts[i] = (text, start)
-            # Four pixels around a label, so that two of them do not read as one.
+            # Four pixels around each label, so that two do not read as one.
             taken.append((start - 4, start + width + 4))
     return [PlacedMark(mark, x, *texts.get(i, ("", 0.0))) for i, (mark, x) in enumerate(zip(marks, xs, strict=True))]
 
@@ -218,7 +220,7 @@ def _priority(mark: Mark) -> int:
     if _ended_badly(mark):
         return -1
     if mark.category == "run" and mark.label in PLAIN_ENDINGS:
-        return _PRIORITY["source"]  # which run it was is told where it began
+        return _PRIORITY["source"]  # the mark at its start already names the run
     if mark.category == "warning" and mark.label == "passed":
         return 9
     return _PRIORITY.get(mark.category, 9)
@@ -229,9 +231,9 @@ def _ended_badly(mark: Mark) -> bool:
 
 
 def _room(x: float, left: float, right: float, taken: Iterable[tuple[float, float]]) -> tuple[float, float]:
-    """The free stretch around ``x``; empty when ``x`` itself is taken."""
+    """The free interval around ``x``; empty if ``x`` itself is taken."""
     for start, end in taken:
-        # A label lies over the line itself: no room at all.
+        # Another label covers the line itself: no room at all.
         if start <= x <= end:
             return x, x
         if end <= x:
@@ -250,18 +252,18 @@ PEN_STYLES = {
 }
 
 MARK_UP_PX = 8
-"""How far the line of a mark reaches up beside its label."""
+"""How far a mark's line reaches up beside its label."""
 
 FAINT_ALPHA, BETWEEN_ALPHA = 0.5, 0.22
-"""How opaque a faint line is, and the area between two curves."""
+"""Opacity of a faint line, and of the area between two curves."""
 
 _MARK_COLOURS = {"user": "accent", "warning": "warn", "source": "critical"}
 
 
 @dataclass(frozen=True, slots=True)
 class PlotLevel:
-    """A line across the plot at a drawn value; `colour` as painted. The legend says what it is: its `text`, or just its
-    `name` where that has no room.
+    """A horizontal line at an axis value, in `colour`. The legend shows its `text`, or only its `name` if space is
+    short.
     """
 
     text: str
@@ -273,7 +275,7 @@ class PlotLevel:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """Something lies beyond the edge at session time `time_s`: above, or below."""
+    """A curve leaves the plot at session time `time_s`, through the top or the bottom."""
 
     time_s: float
     above: bool
@@ -282,7 +284,7 @@ class Arrow:
 
 @dataclass(slots=True)
 class OverlayContent:
-    """Everything the overlay draws; `dots` are drawn values at the cursor with their colours."""
+    """Everything the overlay draws; `dots` are axis values at the cursor, each with its colour."""
 
     levels: Sequence[PlotLevel] = ()
     marks: Sequence[PlacedMark] = ()
@@ -306,19 +308,19 @@ class PlotOverlay(PaintedLayer):
         self.labels: list[Label] = []
 
     def set_font(self, font: QFont) -> None:
-        """Write labels in another font from the next content on."""
+        """Use this font for labels from the next content on."""
         self._font, self._metrics = font, QFontMetricsF(font)
 
     def text_width(self, text: str) -> float:
-        """Width of a label in pixels."""
+        """The width of a label in pixels."""
         return self._metrics.horizontalAdvance(text) + 1
 
     def elided(self, text: str, width: float) -> str:
-        """A label shortened to a width."""
+        """The label, shortened to a width."""
         return self._metrics.elidedText(text, Qt.TextElideMode.ElideRight, width)
 
     def show_content(self, geometry: Geometry, content: OverlayContent) -> None:
-        """Draw this from now on."""
+        """Show this content."""
         self._geometry, self._content = geometry, content
         self.labels = self._mark_labels()
         self.update()
@@ -373,7 +375,7 @@ class PlotOverlay(PaintedLayer):
                 painter.drawLine(QLineF(area.left(), y, area.right(), y))
 
     def line_of(self, placed: PlacedMark, geometry: Geometry) -> QLineF:
-        """Where the line of a mark is drawn: up to the labels, unless it would go through another's."""
+        """The line of a mark: up to its label, unless it would cross another label."""
         x, area = round(placed.x), geometry.area
         crosses = any(label.rect.left() <= x <= label.rect.right() for label in self.labels)
         up = 0
@@ -382,7 +384,7 @@ class PlotOverlay(PaintedLayer):
         return QLineF(x, area.top() - up, x, area.bottom())
 
     def _paint_marks(self, painter: QPainter, geometry: Geometry) -> None:
-        # The most important last: it lies over the others where lines meet.
+        # The most important last, so that it is on top where lines meet.
         for placed in sorted(self._content.marks, key=lambda placed: -_priority(placed.mark)):
             if _ended_badly(placed.mark):
                 role = "critical"

@@ -1,4 +1,4 @@
-"""One plot: its legend, its canvas and its axes. It is given data; the stack gets them."""
+"""One plot: its legend, canvas and axes. It receives its data; the stack reads them from the store."""
 
 from __future__ import annotations
 
@@ -43,25 +43,25 @@ from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.text_size import scaled
 
 RIGHT_HIGH = 1.04
-"""Top of the right axis, which goes from 0 to 100 %."""
+"""Top of the right axis, whose labels run from 0 to 100 %."""
 
 UNDER_RUNS_ALPHA = 0.35
-"""Of bands while other runs are laid over them: thin curves are seen against the ground, and not against a colour."""
+"""Opacity of the bands while other runs are overlaid: thin curves need the plain background behind them."""
 
 _LINE_PX = 28.0
-"""Height for one tick of a y axis."""
+"""Height per tick of a y axis."""
 
 
 class TimePlot(QWidget):
     """A plot over the shared time axis.
 
     Attributes:
-        time_ticks: of the time axis, as drawn last, at positions relative to its origin.
+        time_ticks: the time axis as last drawn, at positions relative to its origin.
 
     Signals:
         hidden_changed: a curve was hidden or shown.
-        menu_requested: a global position.
-        size_wanted: the size, of what the predicted run grows with, that its peak was dragged to.
+        menu_requested: the menu was requested at this global position.
+        size_wanted: the peak of the predicted run was dragged to this size, such as a batch size.
     """
 
     hidden_changed = Signal()
@@ -108,10 +108,10 @@ class TimePlot(QWidget):
         return Gestures(view, self, self)
 
     def set_spec(self, spec: PlotSpec) -> None:
-        """Show something else in the same place: hidden curves, logarithm, zoom, focus and a drag stay.
+        """Show another spec in the same place. Hidden curves, the log setting, zoom, focus and a drag are kept.
 
-        A zoomed axis and a forecast go only where nothing shown before is shown any more: no curve of the same name
-        and none of the same device.
+        A zoomed axis and a forecast are dropped only if nothing stays: no curve of the same name and none of the same
+        device.
         """
         before, self.spec = self.spec, spec
         if spec == before:
@@ -122,11 +122,11 @@ class TimePlot(QWidget):
         if spec.curves != before.curves:
             self.legend.set_curves(spec.curves)
             self.canvas.set_curves(spec.curves)
-        # Another unit, or nothing in common with what was there: its range says nothing about this one.
-        if spec.unit != before.unit or spec.may_log < before.may_log or not _akin(spec, before):
+        # Another unit, or nothing in common with the previous curves: the old range means nothing here.
+        if spec.unit != before.unit or spec.may_log < before.may_log or not _related(spec, before):
             self._scale = self._new_scale(log=self._scale.log and spec.may_log)
             self._forecast = ()
-        # Some curves went: what they needed of the axis is given back, a zoom by hand stays.
+        # Some curves were removed: give back the range that they needed, but keep a manual zoom.
         elif {curve.key for curve in before.curves} - {curve.key for curve in spec.curves}:
             self._scale.refit()
 
@@ -136,22 +136,22 @@ class TimePlot(QWidget):
 
     @property
     def geometry_now(self) -> Geometry | None:
-        """Range and plot area as drawn last."""
+        """The range and the plot area as last drawn."""
         return self._geometry
 
     @property
     def columns(self) -> int:
-        """Pixel columns to thin for."""
+        """The number of pixel columns to thin the data to."""
         return max(50, round(self.canvas.area.width() or self.width()))
 
     @property
     def request(self) -> PlotRequest:
-        """What has to be read for the next frame."""
+        """What the next frame has to read."""
         return PlotRequest(self.spec, self.hidden, self.columns)
 
     @property
     def hidden(self) -> frozenset[str]:
-        """Names of the hidden curves."""
+        """The names of the hidden curves."""
         return self.legend.hidden
 
     @property
@@ -166,7 +166,7 @@ class TimePlot(QWidget):
 
     @property
     def y_range(self) -> tuple[float, float]:
-        """Range of the left axis, of decimal logarithms where `log`."""
+        """The range of the left axis, in decimal logarithms if `log`."""
         if self._ghost is not None:
             return self._ghost_scale.range()
         if self._copies is not None:
@@ -174,18 +174,18 @@ class TimePlot(QWidget):
         return self._scale.range()
 
     def labels(self) -> list[Label]:
-        """Every word on the canvas with its place, in canvas pixels."""
+        """Every text on the canvas with its rectangle, in canvas pixels."""
         canvas = self.canvas
         over = (*canvas.ghost.labels, *canvas.remedy.labels, *canvas.copies.labels, *canvas.deviations.labels)
         return [*canvas.frame.labels, *canvas.ribbons.labels, *canvas.overlay.labels, *over]
 
     def toggle_log(self) -> None:
-        """Make the left axis logarithmic or linear, where the plot allows it."""
+        """Switch the left axis between logarithmic and linear, if the plot allows it."""
         if self.spec.may_log:
             self._scale = self._new_scale(log=not self._scale.log)
 
     def zoom_y(self, factor: float, anchor_px: float) -> None:
-        """Zoom the left axis at a canvas y; `reset_y` undoes it."""
+        """Zoom the left axis around a canvas y; `reset_y` undoes it."""
         if self._geometry is not None:
             scale = self._ghost_scale
             if self._ghost is None:
@@ -198,69 +198,69 @@ class TimePlot(QWidget):
         self._ghost_scale.reset()
 
     def set_forecast(self, points: Sequence[tuple[float, float]] | None) -> None:
-        """Extend the curve by a dashed line through (session time, value) points; ``None`` takes it away."""
+        """Extend the curve by a dashed line through (session time, value) points; ``None`` removes it."""
         self._forecast = points or ()
 
     def set_ghost(self, ghost: GhostView | None) -> bool:
-        """Show what is predicted in place of readings; ``None`` shows readings.
+        """Show a prediction in place of readings; ``None`` shows readings.
 
         Returns:
-            Whether that is something else than before.
+            Whether anything changed.
         """
         if ghost == self._ghost:
             return False
-        # Between readings and a prediction the range begins anew; from one prediction to the next it glides.
+        # Switching between readings and a prediction resets the range; from one prediction to the next it glides.
         if ghost is None or self._ghost is None:
             self._ghost_scale.reset()
         self._ghost = ghost
         return True
 
     def set_remedy(self, remedy: RemedyView | None) -> bool:
-        """Draw over what is predicted what it would be with a change; ``None`` takes that away.
+        """Draw the prediction with a change applied over the current one; ``None`` removes it.
 
         Returns:
-            Whether that is something else than before.
+            Whether anything changed.
         """
         changed = remedy is not self._remedy
         self._remedy = remedy
         return changed
 
     def set_copies(self, copies: CopiesView | None) -> bool:
-        """Show what is predicted to be copied in place of readings; ``None`` shows readings.
+        """Show predicted copies in place of readings; ``None`` shows readings.
 
         Returns:
-            Whether that is something else than before.
+            Whether anything changed.
         """
         changed = copies != self._copies
         self._copies = copies
         return changed
 
     def set_running_ghost(self, running: RunningGhost | None, deviations: Sequence[Deviation] = ()) -> None:
-        """Draw the ghost of a run behind its readings, and mark where they have left it; ``None`` takes it away."""
+        """Draw the ghost of a run behind its readings and mark where they deviate from it; ``None`` removes it."""
         self._running_ghost = running
         self._deviations = deviations
 
     def set_requests(self, requests: RequestLog | None) -> None:
-        """Let what is allocated dissolve, zoomed in, into single allocations; ``None`` where nothing tells of them."""
+        """Let allocated memory dissolve into single allocations when zoomed in; ``None`` if no log is available."""
         self._requests = requests
 
     @property
     def requests(self) -> RequestLog | None:
-        """What tells of single allocations."""
+        """The log of single allocations, if there is one."""
         return self._requests
 
     @property
     def to_come(self) -> bool:
-        """Whether what is drawn goes on beyond now."""
+        """Whether the drawing extends beyond now."""
         return self._running_ghost is not None and not self._running_ghost.over
 
     @property
     def ghost(self) -> GhostView | None:
-        """What is predicted, where that is shown."""
+        """The prediction on display, if any."""
         return self._ghost
 
     def group(self, spec: PlotSpec, rows: list[Row]) -> Group:
-        """What the readout says of the plot: of a ghost what each ribbon has at the peak, the highest first."""
+        """The readout's rows for this plot. For a ghost: the size of each ribbon at the peak, the topmost first."""
         if self._copies is not None:
             return copies_group(spec, self._copies)
         if self._ghost is None:
@@ -274,7 +274,7 @@ class TimePlot(QWidget):
 
     @property
     def prediction_text(self) -> str:
-        """What is predicted in words; "" where readings are shown."""
+        """The prediction as text; "" while readings are shown."""
         if self._ghost is not None:
             return self._ghost.description
         if self._copies is not None:
@@ -283,16 +283,16 @@ class TimePlot(QWidget):
 
     @property
     def has_forecast(self) -> bool:
-        """Whether a dashed extension is drawn."""
+        """Whether a dashed forecast is drawn."""
         return len(self._forecast) > 1
 
     @property
     def data(self) -> PlotData:
-        """What was drawn last."""
+        """The data as last drawn."""
         return self._data
 
     def set_description(self, text: str) -> None:
-        """Say in words what the plot shows."""
+        """Set the accessible description of what the plot shows."""
         self.setAccessibleDescription(text)
         self.canvas.setAccessibleDescription(text)
 
@@ -303,7 +303,7 @@ class TimePlot(QWidget):
         self.handle.set_palette(palette)
 
     def set_frame(self, left: float, right: float, *, shows_mark_labels: bool) -> None:
-        """Margins shared by all plots; whether this one carries the labels of marks."""
+        """Set the margins shared by all plots, and whether this one carries the labels of marks."""
         self._shows_mark_labels = shows_mark_labels
         self._margins = (left, self.canvas.frame.line_height + 2 if shows_mark_labels else 5.0, right, 5.0)
         if self._ghost is not None:
@@ -315,14 +315,14 @@ class TimePlot(QWidget):
 
     @property
     def least_height(self) -> int:
-        """Logical pixels below which it is only as low as `tighten` makes it."""
+        """Logical pixels that the plot needs; only `tighten` makes it lower."""
         return self.minimumSizeHint().height() + self._tightened
 
     def tighten(self, by: int) -> int:
-        """Let the plot be lower than its least height by so many pixels, as far as something can still be read.
+        """Make the plot up to ``by`` pixels lower than its least height, as far as it stays readable.
 
         Returns:
-            The pixels that were had.
+            The pixels gained.
         """
         self._tightened = max(0, min(by, MIN_HEIGHT_PX - TIGHT_HEIGHT_PX))
         self._keep_least()
@@ -333,17 +333,17 @@ class TimePlot(QWidget):
         self.canvas.setMinimumHeight(MIN_HEIGHT_PX + extra - self._tightened)
 
     def axis_widths(self) -> tuple[float, float]:
-        """Room that the left and right axis need now."""
+        """The widths that the left and the right axis need now."""
         left = self._left_ticks()
         right = self._right_ticks()
         frame = self.canvas.frame
         return frame.width_of(left), frame.width_of(right) if right is not None else 0.0
 
     def take(self, data: PlotData, now_s: float) -> None:
-        """Accept new data and fit the y axis; `draw` shows them."""
+        """Accept new data and fit the y axis; `draw` paints them."""
         self._data = data
         if self._ghost is not None:
-            # While the handle is dragged the axis must stay, or the peak would move away from under the pointer.
+            # While the handle is dragged the axis must stay, or the peak would move away from the pointer.
             if not self.handle.dragging:
                 self._ghost_scale.update(0.0, self._ghost.reach, now_s)
             return
@@ -353,16 +353,16 @@ class TimePlot(QWidget):
         known = None
         if data.known:
             known = [data.known.get(curve.name) for curve in bands]
-        # `known`: what each band had at the others' times, where thinning has kept different ones of each.
+        # `known`: each band's value at the others' times, as thinning kept different times for each.
         self._stack = stacked([data.points.get(curve.name) for curve in bands], known)
         self._scale.update(*self._reach(), now_s, self._most())
 
     def draw(self, marks: Sequence[Mark], rows: Sequence[Row]) -> None:
-        """Draw everything for the view as it is now.
+        """Draw everything for the current view.
 
         Args:
-            marks: in order of time.
-            rows: values at the cursor; empty without a cursor.
+            marks: in time order.
+            rows: the values at the cursor; empty without a cursor.
         """
         self.canvas.set_margins(*self._margins)
         start, end = self._view.range()
@@ -370,8 +370,8 @@ class TimePlot(QWidget):
         if self._view.following:
             origin = end - self._view.lead_s
         low, high = self.y_range
-        # Rounded, since following yields the same range in each frame but for the last bits, and a new range costs a
-        # layout.
+        # Rounded: while following, the range differs from frame to frame in its last bits only, and a new range costs
+        # a layout.
         geometry = Geometry(self.canvas.area, origin, round(start - origin, 9), round(end - origin, 9), low, high)
         self._geometry = geometry
         self.canvas.set_range(geometry)
@@ -380,7 +380,7 @@ class TimePlot(QWidget):
         self._place_handle(geometry)
         over = None
         if self._ghost is not None:
-            # A change is drawn over a prediction only, never over readings.
+            # A change is drawn over a prediction, never over readings.
             over = self._remedy
         self.canvas.remedy.show_remedy(over, geometry, self.canvas.ghost)
         self.canvas.copies.show_copies(self._copies, geometry if self._copies is not None else None, self.hidden)
@@ -408,7 +408,7 @@ class TimePlot(QWidget):
         self.handle.show_at(peak, view.ghost.highest, geometry, view.sized, colour, old=view.faded)
 
     def _draw_alone(self, geometry: Geometry) -> None:
-        """Take everything away that is of time but the ghost's own axis."""
+        """Clear everything that depends on time, and draw only the ghost's own axis."""
         canvas = self.canvas
         ticks = self._left_ticks()
         if self._ghost is not None and self._ghost.ghost is None:
@@ -438,12 +438,12 @@ class TimePlot(QWidget):
 
     @property
     def _allocated_band(self) -> int | None:
-        """The place of the band of what is allocated among the bands; ``None`` where there is none."""
+        """The index of the allocated band among the bands; ``None`` if there is none."""
         bands = [curve for curve in self.spec.curves if curve.stack]
         return next((place for place, curve in enumerate(bands) if curve.key[1] == "allocated_bytes"), None)
 
     def _cover(self, geometry: Geometry) -> Cover | None:
-        """What is hidden by the ribbons: what is allocated, and what is idle upon that; ``None`` without them."""
+        """The bands that the ribbons cover: allocated, and idle above it; ``None`` without ribbons."""
         at = self._allocated_band
         ribbons = self.canvas.ribbons
         if at is None or ribbons.picture is None or ribbons.share < 1.0:
@@ -452,7 +452,7 @@ class TimePlot(QWidget):
         return Cover((at, at + 1), geometry.time_at(place.left()), geometry.time_at(place.right()))
 
     def _ground(self) -> Ground | None:
-        """Where the ribbons of single allocations lie; ``None`` where the plot has no band of what is allocated."""
+        """The bands around the ribbons of single allocations; ``None`` if the plot has no band of allocated memory."""
         times, edges = self._stack
         at = self._allocated_band
         if self._requests is None or at is None or not len(times) or edges[at] is None:
@@ -471,7 +471,7 @@ class TimePlot(QWidget):
 
     def _draw_between(self, geometry: Geometry) -> None:
         areas = []
-        # In the values of the drawn axis, so that both edges are logarithms or neither is.
+        # In axis values, so that both edges are logarithms or neither is.
         for curve in self.spec.curves:
             upper = self._in_drawn_values(curve, self._data.points.get(curve.name), geometry)
             lower = self._in_drawn_values(curve, self._data.points.get(curve.down_to), geometry)
@@ -483,7 +483,7 @@ class TimePlot(QWidget):
 
     def _draw_curve(self, curve: CurveSpec, geometry: Geometry) -> None:
         points = self._data.points.get(curve.name)
-        # Before the axis is applied: what bridges a pulse is a matter of time alone.
+        # Before axis values are computed: bridging a pulse depends on time alone.
         if points is not None and curve.pulses:
             points = pulses(*points, BRIDGED_PX * geometry.seconds_per_pixel)
         smoothed = self._data.smoothed.get(curve.name)
@@ -500,7 +500,7 @@ class TimePlot(QWidget):
         return (points[0], self._drawn(curve, points[1], geometry))
 
     def _drawn(self, curve: CurveSpec, values: Floats, geometry: Geometry) -> Floats:
-        # The right axis is drawn in the left one's range: one transform for all curves.
+        # The right axis is drawn in the range of the left one: one transform for all curves.
         if curve.axis == "right":
             return geometry.y_low + values / RIGHT_HIGH * (geometry.y_high - geometry.y_low)
         return drawn(values, log=self._scale.log)
@@ -543,7 +543,7 @@ class TimePlot(QWidget):
     def _level_text(self, line: LineSpec, value: float) -> str:
         if not line.shows_value:
             return line.name
-        # a name that ends with a figure of its own, "warning at 85 %", is set apart from the value
+        # a name that ends with a number, as in "warning at 85 %", needs a separator before the value
         joint = ": "
         if line.name[-1:].isalpha():
             joint = " "
@@ -560,7 +560,7 @@ class TimePlot(QWidget):
         for row in rows:
             if row.value is None or not math.isfinite(row.value):
                 continue
-            # Bands lie on one another: a dot belongs where its band ends in the plot.
+            # Bands are stacked: the dot belongs where the band's upper edge is drawn.
             if row.curve.stack:
                 height += max(row.value, 0.0)
                 value = height
@@ -575,10 +575,10 @@ class TimePlot(QWidget):
         return dots
 
     def _arrows(self, geometry: Geometry) -> list[Arrow]:
-        """One arrow per curve and edge where its values leave the plot."""
+        """One arrow for each curve and edge where its values leave the plot."""
         arrows: list[Arrow] = []
         for curve, times, values in self._drawn_curves(geometry):
-            # An axis that fits itself has everything in view.
+            # An automatic axis has everything in view.
             if self._scale.manual is None and curve.axis == "left":
                 continue
             start, end = self._view.range()
@@ -608,13 +608,13 @@ class TimePlot(QWidget):
         return result
 
     def _reach(self) -> tuple[float, float]:
-        """Lowest and highest drawn value on the left axis, levels that scale included; NaN without data.
+        """The lowest and highest drawn value on the left axis, including levels that scale it; NaN without data.
 
-        Of a memory of which nothing is used and that has no such level every level is, else its axis would be of a few
-        MiB; what is used first has an axis of its own at once.
+        For an unused memory without such a level, every level counts; otherwise the axis would span a few MiB. The
+        first use then refits the axis at once.
         """
         lows, highs = self._extremes()
-        # A memory with nothing in it.
+        # An unused memory.
         empty = self.spec.unit == "bytes" and not any(highs) and not any(line.scales for line in self.spec.lines)
         if self._empty and not empty:
             self._scale.refit()
@@ -629,12 +629,12 @@ class TimePlot(QWidget):
         return (math.nan, math.nan)
 
     def _most(self) -> float:
-        """The capacity that is drawn now, which an earlier one may have been above; infinite where there is none."""
+        """The capacity that is drawn now; earlier values may exceed it. Infinite if there is none."""
         levels = zip(self.spec.lines, self._data.levels, strict=False)
         return next((value for line, value in levels if line.colour == "capacity" and value is not None), math.inf)
 
     def _extremes(self) -> tuple[list[float], list[float]]:
-        """Lowest and highest drawn value of each curve on the left axis, and of each band."""
+        """The lowest and highest drawn values of each curve on the left axis, and of each band."""
         lows: list[float] = []
         highs: list[float] = []
         columns = [edge for edge in self._stack[1] if edge is not None]
@@ -664,7 +664,7 @@ class TimePlot(QWidget):
         if not any(curve.axis == "right" for curve in self.visible_curves):
             return None
         count = self._tick_count
-        # Of 1.04 where the axis ends, so that 100 % is not the uppermost line.
+        # Ticks up to 1, on an axis that ends at 1.04: 100 % is not its very top.
         ticks = value_ticks("ratio", 0.0, RIGHT_HIGH, count)
         return Ticks(tuple((v / RIGHT_HIGH, text) for v, text in ticks.marks), ticks.name)
 
@@ -672,7 +672,7 @@ class TimePlot(QWidget):
         width = geometry.area.width()
         if self._view.following and self._view.live:
             return time_ticks(geometry.x_low, geometry.x_high, width, relative=True)
-        # Clock times get ticks at whole minutes of the clock, and are then put back into session time.
+        # Clock ticks are placed at round clock times and then converted back to session time.
         origin = geometry.origin_s
         if self._view.wall_origin_s is not None:
             origin += self._view.wall_origin_s()
@@ -686,8 +686,8 @@ class TimePlot(QWidget):
         self.hidden_changed.emit()
 
 
-def _akin(one: PlotSpec, other: PlotSpec) -> bool:
-    """Whether two plots share the name of a curve or, with any curve, table and device."""
+def _related(one: PlotSpec, other: PlotSpec) -> bool:
+    """Whether two plots share a curve name, or a curve's table and device."""
     names = [{curve.name for curve in spec.curves} for spec in (one, other)]
     origins = [{(curve.key[0], curve.key[2]) for curve in spec.curves} for spec in (one, other)]
     return bool(names[0] & names[1] or origins[0] & origins[1])

@@ -1,6 +1,6 @@
-"""From the store to the plots: everything that one frame needs, copied in one go under the store's lock.
+"""From the store to the plots: copies everything that one frame needs, once, under the store's lock.
 
-Smoothing is exponential, and a view of the samples: the data stay as they are.
+Smoothing is exponential and applies to a copy: the samples stay as they are.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from gpudash.ui.plots.view import TimeView
 from gpudash.units import format_bytes, format_pair
 
 ALL_SAMPLES = 1 << 40
-"""Columns to ask of a window that shall not be thinned."""
+"""Columns to request when a window must not be thinned."""
 
 STALE_S = 2.0
-"""How long after its newest sample a curve still has a value: longer, and nothing is drawn there."""
+"""A curve has a value for this long after its newest sample; beyond that nothing is drawn."""
 
 MARGIN_SHARE = 0.06
-"""Share of the range shown that may lie behind a run's end and still belong to it."""
+"""This share of the shown range may lie after the end of a run and still show the run's last values."""
 
 
 @dataclass(slots=True)
 class PlotData:
-    """What a plot draws: points by curve name, smoothed points where asked for, levels of its lines.
+    """What a plot draws: points by curve name, smoothed points where requested, and the levels of its lines.
 
-    `known` holds all samples of the bands where thinning kept different times of each.
+    `known` holds all samples of the bands if thinning kept different times for them.
     """
 
     points: dict[str, Points] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class PlotData:
 
 
 class SmoothedSeries:
-    """The smoothed view of one series, brought up to date sample by sample."""
+    """The smoothed samples of one series, updated sample by sample."""
 
     def __init__(self, weight: float) -> None:
         self._smoother = Smoother(weight)
@@ -56,16 +56,16 @@ class SmoothedSeries:
         self.series = Series()
 
     def follow(self, raw: Series) -> None:
-        """Take in what ``raw`` has got since the last call. Called under the store's lock."""
-        # Counted by samples and not by time: several may have the same time.
+        """Add what ``raw`` received since the last call. The caller holds the store's lock."""
+        # Count samples, not times: several samples may share a time.
         new = len(raw) - self._seen
         extent = raw.extent()
         if new <= 0 or extent is None:
             return
         since = max(self._newest, extent[0])
-        # `window` leaves out its end, and the newest sample belongs to what is new.
+        # `window` excludes its end, and the newest sample is needed.
         times, values = raw.window(since, math.nextafter(max(extent[1], since), math.inf), ALL_SAMPLES)
-        # A series that was thinned meanwhile has fewer left than have come.
+        # A series that was thinned meanwhile holds fewer samples than it received.
         new = min(new, len(times))
         for t, v in zip(times[-new:].tolist(), self._smoother.extend(values[-new:]).tolist(), strict=True):
             self.series.append(t, v)
@@ -73,7 +73,7 @@ class SmoothedSeries:
 
 
 class Smoothing:
-    """The slider's setting and the smoothed view of each curve it applies to. 0 is raw."""
+    """The smoothing weight and the smoothed samples of each curve it applies to. 0 is raw."""
 
     def __init__(self, weight: float = 0.0) -> None:
         self._weight = weight
@@ -87,16 +87,16 @@ class Smoothing:
         """Smooth with another weight from now on.
 
         Raises:
-            ValueError: when ``weight`` is not from 0 to below 1.
+            ValueError: ``weight`` is not in [0, 1).
         """
-        # Raises where the weight cannot be one, before anything is changed.
+        # Raises for an invalid weight before anything changes.
         Smoother(weight)
         if weight != self._weight:
             self._weight = weight
             self._by_key.clear()
 
     def of(self, curve: CurveSpec, raw: Series) -> Series | None:
-        """The smoothed view of ``raw``, up to date; ``None`` where the curve is shown raw."""
+        """The updated smoothed samples of ``raw``; ``None`` if the curve is shown raw."""
         if not curve.smoothed or self._weight == 0:
             return None
         smoothed = self._by_key.setdefault(curve.key, SmoothedSeries(self._weight))
@@ -107,18 +107,19 @@ class Smoothing:
         else:
             until = last[0]
         if newest is not None and until < newest[0]:
-            return smoothed.series.until(until)  # a replay went back; what is smoothed looks back only
+            return smoothed.series.until(until)  # a replay went back; smoothing only uses the past
         return smoothed.series
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One curve in the readout: value at the cursor, ``None`` where nothing is drawn, NaN where a run computed NaN.
+    """One curve in the readout: its value at the cursor. ``None`` if nothing is drawn there, NaN if the run computed
+    NaN.
 
     Attributes:
-        text: what is written in place of the value; "" for the value.
-        then: what it would be with a change; "" for nothing.
-        kind: "sum" of the rows above it, or the "rest" below that; "" for a curve.
+        text: shown in place of the value; "" for the value.
+        then: the value with a change applied; "" for none.
+        kind: "sum" for the total of the rows above, "rest" for the row below that; "" for a curve.
     """
 
     curve: CurveSpec
@@ -132,7 +133,7 @@ class Row:
 def read_plot(
     store: Store, spec: PlotSpec, hidden: Iterable[str], span: tuple[float, float], columns: int, smoothing: Smoothing
 ) -> PlotData:
-    """What ``spec`` shows of ``span`` on ``columns`` columns. The caller holds ``store.lock``."""
+    """Read what ``spec`` shows of ``span``, thinned to ``columns`` columns. The caller holds ``store.lock``."""
     data = PlotData()
     for curve in spec.curves:
         series = None
@@ -145,7 +146,7 @@ def read_plot(
         if smoothed is not None and smoothed.extent() is not None:
             data.smoothed[curve.name] = smoothed.window(*span, columns)
     bands = [curve for curve in spec.curves if curve.stack and curve.name in data.points]
-    # Thinning keeps the extremes of each curve, at times that differ; sums need all bands at one time.
+    # Thinning keeps each curve's extremes, at different times; sums need all bands at the same times.
     if len({data.points[curve.name][0].tobytes() for curve in bands}) > 1:
         for curve in bands:
             series = store.series(*curve.key)
@@ -155,7 +156,7 @@ def read_plot(
 
 
 def read_row(store: Store, curve: CurveSpec, time_s: float | None, smoothing: Smoothing) -> Row:
-    """The curve's value at ``time_s``, else its newest. The caller holds ``store.lock``."""
+    """The curve's value at ``time_s``, or its newest. The caller holds ``store.lock``."""
     series = store.series(*curve.key)
     if series is None:
         return Row(curve, None, None)
@@ -163,7 +164,7 @@ def read_row(store: Store, curve: CurveSpec, time_s: float | None, smoothing: Sm
     ended_s = None
     if store.run is not None:
         ended_s = store.run.ended_s
-    # Of a run's end its last value is asked for, which may be a NaN that the series has as a gap.
+    # At the end of a run its last value is wanted, which may be a NaN that the series stores as a gap.
     newest = time_s is None or time_s == ended_s
     if time_s is None:
         time_s = store.newest_s
@@ -176,7 +177,7 @@ def read_row(store: Store, curve: CurveSpec, time_s: float | None, smoothing: Sm
 
 
 def _ended_in_nan(store: Store, curve: CurveSpec) -> bool:
-    """Whether the run's newest value is a number's absence computed by the run, which a series keeps as a gap."""
+    """Whether the run's last value is a NaN that the run computed; a series stores it as a gap."""
     table, name, _device = curve.key
     metric = None
     if table == "run" and store.run is not None:
@@ -185,7 +186,7 @@ def _ended_in_nan(store: Store, curve: CurveSpec) -> bool:
 
 
 def read_statistics(store: Store, curves: Iterable[CurveSpec], span: tuple[float, float]) -> list[Statistics | None]:
-    """Figures of the raw samples in ``span``, one entry per curve. The caller holds ``store.lock``."""
+    """Statistics of the raw samples in ``span``, one entry per curve. The caller holds ``store.lock``."""
     result: list[Statistics | None] = []
     for curve in curves:
         series = store.series(*curve.key)
@@ -194,7 +195,7 @@ def read_statistics(store: Store, curves: Iterable[CurveSpec], span: tuple[float
 
 
 def value_at(series: Series, time_s: float) -> float | None:
-    """The value drawn at ``time_s``; ``None`` before the first sample, in a gap and past the end."""
+    """The value drawn at ``time_s``; ``None`` before the first sample, in a gap and after the end."""
     extent = series.extent()
     if extent is None or time_s > extent[1] + STALE_S:
         return None
@@ -202,7 +203,7 @@ def value_at(series: Series, time_s: float) -> float | None:
 
 
 class PlotLevels:
-    """The levels of lines across plots; a capacity is still the capacity while its source is lost."""
+    """The levels of the lines across plots. A capacity keeps its value while its source is lost."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -210,7 +211,7 @@ class PlotLevels:
         self._before: dict[tuple[Key, float], float | None] = {}
 
     def of(self, line: LineSpec) -> float | None:
-        """The level now; ``None`` where it was never known. The caller holds the store's lock."""
+        """The current level; ``None`` if it was never known. The caller holds the store's lock."""
         if line.key is None:
             value = line.value
         else:
@@ -226,7 +227,7 @@ class PlotLevels:
         if series is None or time_s is None:
             return self._newest(key)
         value = series.at(time_s)
-        if value is None:  # as a program ends its card falls silent before its run is over
+        if value is None:  # when a program ends, its card's readings stop before its run is over
             if (key, time_s) not in self._before:
                 statistics = series.statistics(-math.inf, time_s)
                 if statistics is None:
@@ -239,7 +240,7 @@ class PlotLevels:
         return value
 
     def _newest(self, key: Key) -> float | None:
-        """The newest value that is no gap; the history is searched for it at most once."""
+        """The newest value that is not a gap; the history is searched for it at most once."""
         series = self._store.series(*key)
         last = None
         if series is not None:
@@ -267,7 +268,7 @@ def visible_rows(
     time_s: float | None,
     smoothing: Smoothing,
 ) -> list[Group]:
-    """The readout: per plot a row for each curve that is not hidden. The caller holds ``store.lock``."""
+    """The readout: for each plot, one row per visible curve. The caller holds ``store.lock``."""
     groups = []
     for spec in specs:
         out_of_sight = hidden.get(spec.id, frozenset())
@@ -283,12 +284,12 @@ Floats = NDArray[np.float64]
 class Smoother:
     """Bias-corrected exponential moving average, sample by sample.
 
-    The average after n samples weighs them by weight^age, normalised: m += (x − m)·(1 − weight)/(1 − weight^n), which
-    is Adam's bias correction (Kingma and Ba 2015, section 3) rearranged so that a constant stays that constant exactly.
-    A sample that is not finite breaks the line and the average starts anew behind it.
+    The average after n samples weighs them by weight^age, normalised: m += (x − m)·(1 − weight)/(1 − weight^n). This
+    is Adam's bias correction (Kingma and Ba 2015, section 3), rearranged so that a constant stays exactly that
+    constant. A non-finite sample breaks the line, and the average restarts after it.
 
     Attributes:
-        weight: of the past, 0 (raw) up to but not 1.
+        weight: weight of the past, from 0 (raw) to just below 1.
     """
 
     weight: float
@@ -300,7 +301,7 @@ class Smoother:
             raise ValueError(f"smoothing {self.weight} is outside 0 to below 1")
 
     def extend(self, values: Floats) -> Floats:
-        """The averages at ``values``, shape (n,), going on from earlier calls; NaN where a value is not finite."""
+        """The averages at ``values``, shape (n,), continued from earlier calls; NaN where a value is not finite."""
         if self.weight == 0:
             return np.where(np.isfinite(values), values, np.nan)
         weight, mean, decay = self.weight, self._mean, self._decay
@@ -321,15 +322,15 @@ class Smoother:
 
 
 DESCRIBE_S = 1.0
-"""Shortest time between two updates of the words for a screen reader."""
+"""Shortest time between two updates of the screen reader's description."""
 
 STATISTICS_S = 0.4
-"""Shortest time between two updates of the strip's figures while nothing but the data changes."""
+"""Shortest time between two updates of the strip's statistics while only the data change."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlotRequest:
-    """A plot as far as reading it goes: what it shows, names of hidden curves, pixel columns to thin for."""
+    """What to read for a plot: its spec, the names of hidden curves, and the pixel columns to thin to."""
 
     spec: PlotSpec
     hidden: frozenset[str]
@@ -343,9 +344,9 @@ class PlotRequest:
 
 @dataclass(frozen=True, slots=True)
 class FrameData:
-    """One frame.
+    """The data of one frame.
 
-    `groups` are of the moment `read_s`, ``None`` for the newest. `statistics` and `descriptions` are ``None`` when they
+    `groups` are for the time `read_s`; ``None`` means the newest. `statistics` and `descriptions` are ``None`` if they
     are not due.
     """
 
@@ -359,12 +360,12 @@ class FrameData:
 
 @dataclass(frozen=True, slots=True)
 class SessionShape:
-    """The whole session in outline.
+    """An outline of the whole session.
 
     Attributes:
-        start_s, end_s: session time, of the first and the newest reading.
-        memory: times and bytes, thinned to a few samples a pixel.
-        runs: when each run began and ended.
+        start_s, end_s: session times of the first and the newest reading.
+        memory: times and bytes, thinned to a few samples per pixel.
+        runs: the start and the end of each run.
     """
 
     start_s: float
@@ -374,16 +375,16 @@ class SessionShape:
 
 
 def session_shape(store: Store, specs: Sequence[PlotSpec], columns: int) -> SessionShape | None:
-    """The outline of what there is: the memory in use, else the first curve with data. The caller holds ``store.lock``.
+    """The outline of the session: memory in use, or else the first curve with data. The caller holds ``store.lock``.
 
     Args:
-        store: read.
-        specs: the plots that are shown, the most important first.
-        columns: pixels the outline is drawn on.
+        store: holds the samples.
+        specs: the shown plots, the most important first.
+        columns: width of the outline in pixels.
     """
     curves = [curve for spec in specs for curve in spec.curves]
     used = [("used_bytes", curve.key[0], curve.key[2]) for curve in curves if curve.unit == "bytes"]
-    # Memory in use says most about a session; where there is none, whatever curve comes first.
+    # Memory in use says most about a session; without it, take the first curve with data.
     keys = [*((table, name, device) for name, table, device in used), *(curve.key for curve in curves)]
     known = [series for key in keys if (series := store.series(*key)) is not None and series.extent() is not None]
     if not known:
@@ -397,7 +398,7 @@ def session_shape(store: Store, specs: Sequence[PlotSpec], columns: int) -> Sess
 
 
 class FrameReader:
-    """Reads frames, and remembers what need not be read anew.
+    """Reads frames and caches what need not be read again.
 
     Args:
         store: read under its lock, which the caller of `read` holds.
@@ -416,7 +417,7 @@ class FrameReader:
         self._measured_key: object = None
 
     def remeasure(self) -> None:
-        """Let the figures of the strip be due at once."""
+        """Make the strip's statistics due at once."""
         self._measured_key = None
 
     def read(
@@ -425,9 +426,9 @@ class FrameReader:
         """Copy one frame. The caller holds the store's lock.
 
         Args:
-            drawn: the plots that are seen.
-            plots: all plots, for the readout and the figures.
-            measure: whether the strip shows figures.
+            drawn: the plots in view.
+            plots: all plots, for the readout and the statistics.
+            measure: whether the strip shows statistics.
             force: whether everything is due.
         """
         span = self._view.range()
@@ -447,9 +448,9 @@ class FrameReader:
         )
 
     def _read_s(self, span: tuple[float, float]) -> float | None:
-        """Whose values the readout shows: those at the cursor, else the last ones of the range shown; ``None`` for now.
+        """The time of the readout's values: the cursor's, or the end of the shown range; ``None`` for now.
 
-        Behind a run's end little of it is left: where the margin of the range lies there, they are those of the end.
+        If a run ends within the right margin of the range, the values are those of its end, as few exist after it.
         """
         if self._view.cursor_s is not None:
             return self._view.cursor_s
@@ -458,12 +459,12 @@ class FrameReader:
         left, right = span
         run = run_in_view(self._store, span)
         if (
-            # The margin behind a run's end is there for looks: values of its end are what one wants to read there.
+            # The margin after the end of a run is only for looks: there, the values at its end are of interest.
             run is not None
             and run.ended_s is not None
             and right - (right - left) * MARGIN_SHARE <= run.ended_s <= right
         ):
-            # A program goes on for a while behind its last step, and its memory is gone before it is.
+            # A program keeps running after its last step, and its memory is freed before it ends.
             if run.workload == WATCH and run.stepped_s is not None:
                 return run.stepped_s
             return run.ended_s
@@ -481,7 +482,7 @@ class FrameReader:
     ) -> tuple[list[CurveSpec], list[Statistics | None]] | None:
         key = (self._view.selection, tuple(curves))
         due = self._clock() - self._measured_at >= STATISTICS_S
-        # Cheap figures are due at once when what they are of changes; else now and then, since they read all samples.
+        # Due at once when the range or the curves change, else from time to time, since they read all samples.
         if not (due or force or key != self._measured_key):
             return None
         self._measured_at, self._measured_key = self._clock(), key
@@ -499,20 +500,20 @@ class FrameReader:
 
 
 SLOPE_S = 5.0
-"""How far back a trend is measured."""
+"""How far back the trend is measured."""
 
 _STEADY = 1024 * 1024
-"""Bytes a second below which memory counts as steady."""
+"""Bytes per second below which memory counts as steady."""
 
 
 def describe_plot(store: Store, spec: PlotSpec, data: PlotData, rows: list[Row]) -> str:
-    """One sentence: what the plot shows now. The caller holds ``store.lock``.
+    """One sentence on what the plot shows now. The caller holds ``store.lock``.
 
     Args:
         store: for the trend.
         spec: the plot.
         data: as drawn, for the capacity.
-        rows: newest values of the visible curves.
+        rows: the newest values of the visible curves.
     """
     bands = [row for row in rows if row.curve.stack and not row.curve.faint]
     if bands:
@@ -532,7 +533,7 @@ def _memory(store: Store, spec: PlotSpec, data: PlotData, bands: list[Row]) -> s
     else:
         text = f"now {format_pair(used, capacity)}"
     before = _total(store, [row.curve for row in bands], store.newest_s - SLOPE_S)
-    # Half of a trend is no trend: a memory without a value 5 s ago has none.
+    # No trend without both ends: the curve has no value 5 s ago.
     if before is None:
         return text
     slope = (used - before) / SLOPE_S

@@ -1,7 +1,7 @@
 """The figures beside and below the plots: values at the cursor, and statistics of a range.
 
-`Readout` is the one table of values at the cursor; `SelectionStrip` has the figures of the selected range, or of the
-visible window, from raw samples.
+`Readout` is the table of values at the cursor. `SelectionStrip` shows statistics of the raw samples in the selected
+range, or else in the visible window.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from gpudash.ui.widgets.theme import PaintedWidget
 from gpudash.units import format_moment
 
 WIDTH_PX, WIDE_PX = 236, 300
-"""Logical pixels, and where there is room for longer names and for what a run came to."""
+"""Width in logical pixels: normally, and if there is room for longer names and results of a run."""
 
 _PAD = 10
 
 THEN_PX = 50
-"""Logical pixels of the column of what a change would make of a prediction."""
+"""Width in logical pixels of the column with the values after a change."""
 
 
 class Readout(PaintedWidget):
-    """Time and values at the cursor; without a cursor, now, or at the place that is shown of a recording."""
+    """The time and the values at the cursor; without a cursor, the newest, or those where a recording is."""
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(palette, parent)
@@ -61,7 +61,7 @@ class Readout(PaintedWidget):
         return QSize(scaled(self._width_px), 60)
 
     def set_wide(self, wide: bool) -> None:
-        """Take more room, or less."""
+        """Be wide or narrow."""
         if wide:
             self._width_px = WIDE_PX
         else:
@@ -85,11 +85,11 @@ class Readout(PaintedWidget):
         """Show these values.
 
         Args:
-            cursor_s: session time of the cursor; ``None`` without one.
+            cursor_s: session time of the cursor; ``None`` if there is none.
             now_s: time of the newest reading.
-            groups: per plot its rows.
-            read_s: session time of the values without a cursor; ``None`` for the newest.
-            live: whether the newest reading is of now.
+            groups: the rows of each plot.
+            read_s: session time of the values if there is no cursor; ``None`` for the newest.
+            live: whether the newest reading is current.
         """
         if cursor_s is not None:
             title = f"at {format_moment(cursor_s)} ({cursor_s - now_s:+.1f} s)"
@@ -98,33 +98,33 @@ class Readout(PaintedWidget):
         else:
             title = f"at {format_moment(now_s if read_s is None else read_s)}"
         shown = [(spec.title, [(row, row_text(row)) for row in rows]) for spec, rows in groups if rows]
-        # Texts are compared and not values: what is written the same need not be painted again.
+        # Compare texts, not values: identical text need not be painted again.
         if title != self._title or _written(shown) != _written(self._groups):
             self._title, self._groups = title, shown
             self.update()
 
     def rows(self) -> list[tuple[str, str]]:
-        """Name and value of every row, as shown."""
+        """The name and the value of every row, as shown."""
         return [(row.curve.name, text) for _, rows in self._groups for row, text in rows]
 
     def changes(self) -> dict[str, str]:
-        """Name of every row that a change affects, and its value with the change."""
+        """The name of every row that a change affects, and its value with the change."""
         return {row.curve.name: row.then for _, rows in self._groups for row, _ in rows if row.then}
 
     @property
     def title(self) -> str:
-        """The time that the values belong to, as shown."""
+        """The time of the values, as shown."""
         return self._title
 
     def describe(self) -> None:
-        """Bring the words for a screen reader up to date."""
+        """Update the description for screen readers."""
         then = {name: f", then {text}" for name, text in self.changes().items()}
         values = "; ".join(f"{name} {text}{then.get(name, '')}" for name, text in self.rows())
         self.setAccessibleDescription(f"{self._title}: {values}")
 
     @property
     def free_height(self) -> int:
-        """Logical pixels below what is written."""
+        """Logical pixels below the text."""
         return max(0, int(self.height() - 2 - self._lines * self._line_height(QFontMetricsF(label_font(self)))))
 
     @property
@@ -132,7 +132,7 @@ class Readout(PaintedWidget):
         return 1.3 + sum(len(rows) + 1.3 for _, rows in self._groups)
 
     def _line_height(self, metrics: QFontMetricsF) -> float:
-        # As high as the font wants, and lower only where all rows would not fit otherwise.
+        # The font's natural height; slightly less if the rows would not all fit.
         return min(metrics.height() + 3, max(metrics.height() - 2, (self.height() - 4) / max(self._lines, 1)))
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -165,7 +165,7 @@ class Readout(PaintedWidget):
             top += 0.3 * line
 
     def _paint_columns(self, painter: QPainter, place: QRectF, rows: Sequence[tuple[Row, str]]) -> None:
-        """What stands above figures that a change may have others beside."""
+        """Paint column headings if a change adds a second column of values."""
         right = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
         if any(row.then for row, _ in rows):
             painter.drawText(place.adjusted(0, 0, -scaled(THEN_PX), 0), right, "now")
@@ -175,8 +175,8 @@ class Readout(PaintedWidget):
     def _paint_row(self, painter: QPainter, metrics: QFontMetricsF, place: QRectF, row: Row, value: str) -> None:
         if row.text:
             self._paint_then(painter, place, row)
-            # The column of the change keeps its room, so that values stand in one line.
-            place = place.adjusted(0, 0, -scaled(THEN_PX), 0)  # also without a change: no column moves
+            # The column of the change keeps its room, so that all values line up.
+            place = place.adjusted(0, 0, -scaled(THEN_PX), 0)  # even without a change, so that no column moves
         ratio = self.devicePixelRatioF()
         top = round(place.center().y() - patch_size().height() / 2)
         if not row.kind:
@@ -190,7 +190,7 @@ class Readout(PaintedWidget):
         painter.drawText(place.adjusted(indent, 0, 0, 0), Qt.AlignmentFlag.AlignVCenter, name)
 
     def _paint_then(self, painter: QPainter, place: QRectF, row: Row) -> None:
-        """What a row would be with a change, and the line over the sum."""
+        """Paint a row's value with the change applied, and the line above the sum."""
         if row.kind == "sum":
             painter.setPen(QColor(self._palette.border))
             painter.drawLine(QLineF(place.left(), place.top(), place.right(), place.top()))
@@ -208,12 +208,12 @@ class Readout(PaintedWidget):
 def _written(
     groups: Sequence[tuple[str, Sequence[tuple[Row, str]]]],
 ) -> list[tuple[str, list[tuple[CurveSpec, str, str]]]]:
-    """What is seen of the rows: titles, curves and texts."""
+    """What is visible of the rows: titles, curves and texts."""
     return [(title, [(row.curve, text, row.then) for row, text in rows]) for title, rows in groups]
 
 
 def row_text(row: Row) -> str:
-    """A row's value in words, raw and smoothed: "0.412 (smoothed 0.398)"; "-" where nothing is drawn."""
+    """A row's value as text, raw and smoothed: "0.412 (smoothed 0.398)"; "-" if nothing is drawn."""
     if row.text:
         return row.text
     if row.value is not None and math.isnan(row.value):
@@ -225,15 +225,15 @@ def row_text(row: Row) -> str:
 
 
 MARK_PX = 190
-"""Width of the field in which a mark is named."""
+"""Width of the field for a mark's name."""
 
 
 class MarkField(QLineEdit):
-    """Names a mark where it is: Enter sets it, Esc and leaving the field do not.
+    """Names a mark in place. Enter sets the mark; Esc or losing the focus cancels.
 
     Signals:
-        named: the name, and the mark's time in the session.
-        left: with Esc, no mark is wanted.
+        named: the name and the session time of the mark.
+        left: Esc was pressed: no mark.
     """
 
     named = Signal(str, float)
@@ -242,14 +242,14 @@ class MarkField(QLineEdit):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.time_s = 0.0
-        self.setPlaceholderText("name of the mark, Enter")
+        self.setPlaceholderText("name the mark, press Enter")
         self.setAccessibleName("Name of the mark")
         self.setFixedWidth(scaled(MARK_PX))
         self.returnPressed.connect(self._done)
         self.hide()
 
     def ask(self, time_s: float) -> None:
-        """Ask for the name of a mark at this time."""
+        """Open the field for a mark at this time."""
         self.time_s = time_s
         self.clear()
         self.show()
@@ -258,7 +258,7 @@ class MarkField(QLineEdit):
 
     def event(self, event: QEvent) -> bool:
         if event.type() is QEvent.Type.ShortcutOverride:
-            event.accept()  # while a name is typed no key means anything else
+            event.accept()  # while a name is typed, keys trigger no shortcuts
             return True
         return super().event(event)
 
@@ -271,7 +271,7 @@ class MarkField(QLineEdit):
 
     def focusOutEvent(self, event: QFocusEvent) -> None:
         super().focusOutEvent(event)
-        # The field's own context menu takes the focus and gives it back.
+        # The field's own context menu takes the focus only temporarily.
         if event.reason() is not Qt.FocusReason.PopupFocusReason:
             self.hide()
 
@@ -282,20 +282,20 @@ class MarkField(QLineEdit):
 
 COLUMNS = ("curve", "start", "end", "delta", "min", "mean", "max")
 ROW_PX, SCROLLER_PX = 20, 14
-"""Logical pixels of a row, and of what it is scrolled with."""
+"""Logical pixels: the height of a row, and the size of the scroll bar."""
 
 PER_SECOND = "a second"
-"""End of the name of a curve that says itself what its figures are."""
+"""End of a curve name that already contains the unit of its figures."""
 
 
 class SelectionStrip(QWidget):
-    """One line with the range. Its figures, start, end, delta, min, mean and max per visible curve, are on `card`.
+    """One line that names the range. `card` holds its start, end, delta, min, mean and max for each visible curve.
 
     Attributes:
-        card: the figures; the strip's owner lays the card over the plots, so that nothing moves as it opens.
+        card: the statistics. The strip's owner places the card over the plots, so that nothing moves when it opens.
 
     Signals:
-        cleared: the chip's × was pressed, or the card's.
+        cleared: the × of the chip or the card was pressed.
         folded: the card was opened or closed.
     """
 
@@ -312,7 +312,7 @@ class SelectionStrip(QWidget):
         self._text.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self._fold = Button()
         self._fold.setText("Statistics")
-        self._fold.setToolTip("Show or hide the figures of the range (Esc hides them)")
+        self._fold.setToolTip("Show or hide the statistics of the range (Esc hides them)")
         self._fold.setCheckable(True)
         self._fold.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self._fold.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
@@ -326,27 +326,27 @@ class SelectionStrip(QWidget):
 
     @property
     def open(self) -> bool:
-        """Whether the figures are shown."""
+        """Whether the statistics are shown."""
         return self._fold.isChecked()
 
     def set_open(self, wanted: bool) -> None:
-        """Show or hide the figures."""
+        """Show or hide the statistics."""
         self._fold.setChecked(wanted)
 
     @property
     def text(self) -> str:
-        """What the strip says of the range."""
+        """The strip's text about the range."""
         return self._text.text()
 
     @property
     def chip(self) -> str:
-        """Text of the chip; "" without a selection."""
+        """The chip's text; "" without a selection."""
         if not self._chip.isHidden():
             return self._chip.text()
         return ""
 
     def show_range(self, selection: tuple[float, float] | None, window: tuple[float, float]) -> None:
-        """Say which range the figures are of."""
+        """Name the range that the statistics cover."""
         self._chip.setVisible(selection is not None)
         if selection is not None:
             self._chip.setText(f"{selection[0]:.1f}-{selection[1]:.1f} s ×")
@@ -365,11 +365,12 @@ class SelectionStrip(QWidget):
 
 
 class StatisticsCard(QFrame):
-    """The figures of a range as a table that lies over the plots, no wider than it needs; it is dragged by its title.
+    """The statistics of a range, as a table that floats over the plots. It is no wider than needed and dragged by its
+    title.
 
     Signals:
-        closed: the × was pressed.
-        dragged: where its upper left corner is wanted, in its parent.
+        closed: × was pressed.
+        dragged: the requested upper left corner, in parent coordinates.
     """
 
     closed = Signal()
@@ -382,7 +383,7 @@ class StatisticsCard(QFrame):
         self.setProperty("role", "card")
         self._title = PlainLabel(role="title")
         self._title.setCursor(Qt.CursorShape.SizeAllCursor)
-        self._title.setToolTip("Drag to see what is under it")
+        self._title.setToolTip("Drag to uncover what is below")
         self._held: QPoint | None = None
         close = Button()
         close.setText("×")
@@ -399,19 +400,19 @@ class StatisticsCard(QFrame):
         self.hide()
 
     def set_title(self, text: str) -> None:
-        """Say which range the figures are of."""
+        """Name the range that the statistics cover."""
         if text != self._title.text():
             self._title.setText(text)
 
     def show_stayed(self, text: str) -> None:
-        """Say below the table what was allocated in the range and stayed; "" for nothing."""
+        """List below the table what was allocated in the range and kept; "" for nothing."""
         if text != self._stayed.text():
             self._stayed.setText(text)
             self._stayed.setVisible(bool(text))
 
     @property
     def stayed(self) -> str:
-        """What is said below the table."""
+        """The text below the table."""
         return self._stayed.text()
 
     def set_palette(self, palette: Palette) -> None:
@@ -419,28 +420,28 @@ class StatisticsCard(QFrame):
         self._curves = []
 
     def height_within(self, room: int) -> int:
-        """Height at which every row is seen, or as many whole ones as ``room`` has place for."""
+        """The height that shows every row, or as many whole rows as fit in ``room``."""
         row = self._table.verticalHeader().defaultSectionSize()
         head = self.sizeHint().height() - self._table.sizeHint().height() + self._table.horizontalHeader().height() + 4
         return head + row * min(self._table.rowCount(), max(1, (room - head) // row))
 
     @property
     def whole_width(self) -> int:
-        """Width at which every figure is seen beside the curve that it is of."""
+        """The width that shows every figure and every curve name."""
         edges = self.sizeHint().width() - self._table.sizeHint().width() + SCROLLER_PX
         return self._table.sizeHintForColumn(0) + _PAD + self._figures_width + edges
 
     @property
     def _figures_width(self) -> int:
-        """Width at which every figure is seen."""
+        """The width that shows every figure."""
         header = self._table.horizontalHeader()
         hints = (self._table.sizeHintForColumn(column) for column in range(1, len(COLUMNS)))
         figures = [max(header.minimumSectionSize(), hint + _PAD) for hint in hints]
-        # All as wide as the widest: columns of figures are compared downwards.
+        # All columns as wide as the widest: figures are compared down the columns.
         return max(figures) * len(figures)
 
     def fit_names(self) -> None:
-        """Let the names have what the figures leave: a name that is cut can still be told, a figure cannot."""
+        """Give names the width that the figures leave: an elided name is still recognisable, a cut figure is not."""
         header, modes = self._table.horizontalHeader(), QHeaderView.ResizeMode
         room = self._table.viewport().width() - self._figures_width
         cut = room < self._table.sizeHintForColumn(0)
@@ -471,7 +472,7 @@ class StatisticsCard(QFrame):
             self._curves = []
 
     def cells(self) -> list[list[str]]:
-        """The table as shown, a list per curve."""
+        """The table as shown, one list per curve."""
         found = []
         for row in range(len(self._curves)):
             items = (self._table.item(row, column) for column in range(len(COLUMNS)))
@@ -479,7 +480,7 @@ class StatisticsCard(QFrame):
         return found
 
     def show_statistics(self, curves: Sequence[CurveSpec], figures: Sequence[Statistics | None]) -> None:
-        """Fill the table: one row per curve, "-" where there are no samples."""
+        """Fill the table: one row per curve, "-" if there are no samples."""
         if list(curves) != self._curves:
             self._set_curves(list(curves))
         for row, (curve, statistics) in enumerate(zip(curves, figures, strict=True)):
@@ -491,9 +492,9 @@ class StatisticsCard(QFrame):
                     text = NO_VALUE
                 else:
                     text = format_value(curve.unit, value, curve.unit_name)
-                if curve.name.endswith(PER_SECOND):  # said once, or six columns have no room for the figures
+                if curve.name.endswith(PER_SECOND):  # already in the name; six columns have no room for it
                     text = text.removesuffix(f" {curve.unit_name}")
-                # An item whose text stays is left alone: a table lays out anew with each change.
+                # Items whose text stays are left alone: the table lays itself out again after each change.
                 item = self._table.item(row, column)
                 if item is not None and item.text() != text:
                     item.setText(text)
@@ -515,9 +516,9 @@ class StatisticsCard(QFrame):
     def _prepare_table(self) -> None:
         table = self._table
         table.setHorizontalHeaderLabels(list(COLUMNS))
-        table.setAccessibleName("Figures of the range")
+        table.setAccessibleName("Statistics of the range")
         table.verticalHeader().hide()
-        table.verticalHeader().setMinimumSectionSize(1)  # else rows stay as high as larger words once made them
+        table.verticalHeader().setMinimumSectionSize(1)  # otherwise rows keep the height of an earlier, larger font
         header = table.horizontalHeader()
         header.setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
         header.setSectionResizeMode(0, QHeaderView.ResizeMode.ResizeToContents)

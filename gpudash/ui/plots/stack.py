@@ -1,6 +1,6 @@
-"""All plots under one another over one pinned time axis, and what their keys do.
+"""All plots, stacked above one pinned time axis, and the actions behind their keys.
 
-The window's timer calls `PlotStack.refresh`; everything else follows from the shared view. The window binds the keys.
+The window's timer calls `PlotStack.refresh`; everything else follows the shared view. The window binds the keys.
 """
 
 from __future__ import annotations
@@ -48,40 +48,40 @@ from gpudash.ui.widgets.stylesheet import style_sheet
 from gpudash.ui.widgets.text_size import scaled
 
 SETTLED_S = 5.0
-"""A paused view this far behind the newest reading gets no new samples."""
+"""A paused view this far behind the newest reading is complete: new samples no longer change it."""
 
 READOUT_FROM_PX, WIDE_READOUT_FROM_PX = 620, 1400
-"""Widths from which there is room for the readout beside the plots, and for a wide one."""
+"""Widths above which the readout fits beside the plots, and above which it is wide."""
 
 OVERVIEW_S = 1.0
-"""Shortest time between two looks at the whole session for the overview."""
+"""Shortest time between two updates of the overview."""
 
 CARD_SHARE, CARD_GAP_PX = 0.5, 6
-"""Share of the plots' height that the figures of a range may lie over, and pixels between them and the edge."""
+"""Share of the plots' height that the statistics card may cover, and its distance from the edge in pixels."""
 
 HANDLE_PX = 5
-"""Between two plots, where their heights are dragged."""
+"""Height of the handle between two plots, which resizes them."""
 
 LEAD_RATIO, GHOST_LEAD_RATIO = 0.06, 0.2
-"""Share of the window kept free right of now while a forecast is drawn, and while the ghost of a run is."""
+"""Share of the window kept free right of now while a forecast is shown, and while the ghost of a run is shown."""
 
 
 class PlotStack(QFrame):
-    """The plots, the readout beside them and the strip below.
+    """The plots, the readout beside them and the strip below them.
 
     Args:
-        store: where the series are; read under its lock.
+        store: holds the series; read under its lock.
         view: the shared time axis.
-        palette: colours in force.
+        palette: the colours in use.
         clock: monotonic seconds; for tests.
 
     Signals:
-        mark_named: the name of a mark that was asked for, and its session time.
+        mark_named: the name of a new mark, and its session time.
         hidden_changed: a curve was hidden or shown.
-        reported: one sentence on something that was copied or saved.
-        failed: one sentence on something that could not be.
-        menu_requested: the plot in which the menu is wanted, and the global position.
-        size_wanted: as of `TimePlot`.
+        reported: one sentence about something that was copied or saved.
+        failed: one sentence about something that could not be copied or saved.
+        menu_requested: the plot whose menu was requested, and the global position.
+        size_wanted: see `TimePlot`.
     """
 
     mark_named = Signal(str, float)
@@ -162,14 +162,14 @@ class PlotStack(QFrame):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
 
     def set_plots(self, specs: Sequence[PlotSpec], topic: str | None = None) -> None:
-        """Show those of these plots that were chosen, in this order.
+        """Show those of these plots that the user chose, in this order.
 
         Args:
-            specs: all that there are.
-            topic: the workload for which chosen plots and dragged heights are remembered; ``None`` for none.
+            specs: all available plots.
+            topic: the workload for which the choice of plots and dragged heights are remembered; ``None`` for none.
 
-        A plot keeps its widget, and with it hidden curves, zoom, logarithm, focus and a drag, whatever changes in its
-        spec (see `TimePlot.set_spec`) and while it is not wanted.
+        Each plot keeps its widget, and with it hidden curves, zoom, the log setting, focus and a drag, even while it
+        is hidden and whatever changes in its spec (see `TimePlot.set_spec`).
         """
         self._topic = topic
         self.choice.turn_to(topic)
@@ -188,53 +188,53 @@ class PlotStack(QFrame):
         self._order = names
         self._column.place(self.plots)
         self._canvases.hold([plot.canvas for plot in self.plots])
-        # Axes keep their greatest width, so that plots do not jump; other curves or units begin anew.
+        # Axes keep their greatest width, so that plots do not jump; other curves or units start over.
         if [(spec.id, spec.curves, spec.unit) for spec in shown] != [(s.id, s.curves, s.unit) for s in specs]:
             self._axes = (0.0, 0.0)
         self._touch()
 
     @property
     def plots(self) -> list[TimePlot]:
-        """The plots shown, from top to bottom."""
+        """The shown plots, from top to bottom."""
         return [self._plots[name] for name in self._order]
 
     def plot(self, name: str) -> TimePlot | None:
-        """The plot with this id, where it is shown."""
+        """The plot with this id, if it is shown."""
         if name in self._order:
             return self._plots[name]
         return None
 
     @property
     def smooths(self) -> bool:
-        """Whether a plot is shown that has a curve to smooth."""
+        """Whether a shown plot has a curve to smooth."""
         return any(curve.smoothed for name in self._order for curve in self._plots[name].spec.curves)
 
     @property
     def needed_height(self) -> int:
-        """Height at which every plot is seen without scrolling, and none is lower than is comfortable."""
+        """The height that shows every plot at a comfortable size without scrolling."""
         return self.height() - self._scroll.height() + self._column.comfortable_height
 
     @property
     def focused(self) -> TimePlot | None:
-        """The plot that has the keyboard focus."""
+        """The plot with the keyboard focus."""
         return next((plot for plot in self.plots if plot.canvas.hasFocus()), None)
 
     @property
     def smoothing(self) -> float:
-        """Weight of the past in the smoothed curves; 0 is raw."""
+        """The weight of the past in the smoothed curves; 0 is raw."""
         return self._reader.smoothing.weight
 
     def set_smoothing(self, weight: float) -> None:
         """Smooth loss and accuracy.
 
         Raises:
-            ValueError: when ``weight`` is not from 0 to below 1.
+            ValueError: ``weight`` is not in [0, 1).
         """
         self._reader.smoothing.set_weight(weight)
         self._touch()
 
     def set_palette(self, palette: Palette) -> None:
-        """Draw in other colours."""
+        """Use these colours."""
         self._palette = palette
         for plot in self._plots.values():
             plot.set_palette(palette)
@@ -243,7 +243,7 @@ class PlotStack(QFrame):
         self._remeasure()
 
     def set_forecast(self, name: str, points: Sequence[tuple[float, float]] | None) -> None:
-        """Extend the plot ``name`` by a dashed line; the view keeps room for it while one is drawn."""
+        """Extend the plot ``name`` by a dashed line; while it is drawn, the view keeps room for it."""
         plot = self._plots.get(name)
         if plot is not None:
             plot.set_forecast(points)
@@ -260,107 +260,107 @@ class PlotStack(QFrame):
         self.view.set_lead(self.view.window_s * share)
 
     def set_running_ghost(self, name: str, running: RunningGhost | None, deviations: Sequence[Deviation] = ()) -> None:
-        """Draw in the plot ``name`` the ghost of a run behind its readings, and mark where those have left it; ``None``
-        takes it away."""
+        """In the plot ``name``, draw the ghost of a run behind its readings and mark where they deviate from it;
+        ``None`` removes it."""
         plot = self._plots.get(name)
         if plot is not None:
             plot.set_running_ghost(running, deviations)
             self._keep_lead()
 
     def set_requests(self, name: str, requests: RequestLog | None) -> None:
-        """Let the plot ``name`` dissolve into single allocations, zoomed in, and tell which of a range stayed."""
+        """Let the plot ``name`` dissolve into single allocations when zoomed in, and list those that a range kept."""
         plot = self._plots.get(name)
         if plot is not None:
             plot.set_requests(requests)
 
     def set_ghost(self, name: str, ghost: GhostView | None) -> None:
-        """Show in the plot ``name`` what is predicted, in place of readings; ``None`` shows readings."""
+        """Show a prediction in the plot ``name`` in place of readings; ``None`` shows readings."""
         plot = self._plots.get(name)
         if plot is not None and plot.set_ghost(ghost):
             self._touch()
 
     def set_copies(self, name: str, copies: CopiesView | None) -> None:
-        """Show in the plot ``name`` what is predicted to be copied, in place of readings; ``None`` shows readings."""
+        """Show predicted copies in the plot ``name`` in place of readings; ``None`` shows readings."""
         plot = self._plots.get(name)
         if plot is not None and plot.set_copies(copies):
             self._touch()
 
     def set_remedy(self, name: str, remedy: RemedyView | None) -> None:
-        """Draw in the plot ``name`` what its ghost would be with a change; ``None`` takes that away."""
+        """In the plot ``name``, draw its ghost with a change applied; ``None`` removes it."""
         plot = self._plots.get(name)
         if plot is not None and plot.set_remedy(remedy):
             self._touch()
 
     def set_hidden_marks(self, categories: Iterable[str]) -> None:
-        """Hide marks of these categories (see `marks.CATEGORIES`)."""
+        """Hide exactly these categories of marks (see `overlay.CATEGORIES`)."""
         self._reader.marks_kept.hide(categories)
         self._touch()
 
     @property
     def hidden_marks(self) -> frozenset[str]:
-        """Categories of marks that are hidden."""
+        """The hidden categories of marks."""
         return self._reader.marks_kept.hidden
 
     @property
     def marks(self) -> list[Mark]:
-        """The marks shown, in order of time."""
+        """The shown marks, in time order."""
         return self._reader.marks_kept.shown
 
     def reset_layout(self) -> None:
-        """Plots, heights and curves as without a choice."""
+        """Reset the choice of plots, their heights and their hidden curves."""
         self.choice.begin_again()
         self._card_at = None
         self._column.begin_again()
         self.show_all_curves()
 
     def show_all_curves(self) -> None:
-        """Hide nothing in any plot."""
+        """Show every curve in every plot."""
         for plot in self._plots.values():
             plot.legend.show_all()
 
     @property
     def visible_curves(self) -> list[CurveSpec]:
-        """Every curve that is shown, from the top plot down."""
+        """Every visible curve, from the top plot down."""
         return [curve for plot in self.plots for curve in plot.visible_curves]
 
     def refresh(self, *, force: bool = False) -> bool:
-        """Bring everything up to date; called by the window's one timer.
+        """Update everything; called by the window's one timer.
 
         Args:
-            force: draw even when nothing changed or nothing is seen.
+            force: draw even if nothing changed or nothing is visible.
 
         Returns:
             Whether anything was drawn.
         """
         if not (force or self.isVisible()):
             return False
-        # A plot that is scrolled out of view is not read; it stays in the key, so that scrolling it in draws it.
+        # Plots scrolled out of view are not read. The key lists the ones in view, so scrolling draws the others.
         plots = [plot for plot in self.plots if force or not plot.visibleRegion().isEmpty()]
         with self.store.lock:
             newest = self.store.newest_s
             self.view.set_now(newest)
             version = -1
-            # Paused and far enough back: new readings cannot change what is shown, and cost nothing.
+            # Paused and far enough back: new readings cannot change what is shown and cost nothing.
             if self.view.behind_s < SETTLED_S:
                 version = self.store.version
             key = (version, self.store.sharpened, self._changes, tuple(plot.spec.id for plot in plots))
-            # Still under the lock, and before anything is copied: an idle window does no more than this.
+            # Still under the lock and before anything is copied: an idle window stops here.
             if key == self._drawn_key and not force:
                 return False
             requests = [plot.request for plot in self.plots], [plot.request for plot in plots]
             frame = self._reader.read(requests[1], requests[0], measure=self.strip.open, force=force)
-            # Also reads the store, and is why the lock is held until here; drawing does not need it.
+            # Also reads the store, so the lock is held until here; drawing does not need it.
             self._outline(force=force)
         self._drawn_key = key
         self._draw(plots, frame, newest)
         return True
 
     def pause(self) -> None:
-        """Space: pause the view, or follow again."""
+        """Space: pause the view or resume following."""
         self.view.toggle()
 
     def show_all(self) -> None:
-        """Home: show everything the plots have."""
+        """Home: show all data of the plots."""
         with self.store.lock:
             extents = [s.extent() for c in self.visible_curves if (s := self.store.series(*c.key)) is not None]
         known = [extent for extent in extents if extent is not None]
@@ -371,28 +371,28 @@ class PlotStack(QFrame):
         self._touch()
 
     def clear_selection(self) -> None:
-        """Select nothing, and close the figures of the range."""
+        """Clear the selection and close its statistics."""
         self.view.clear_selection()
         self.strip.set_open(False)
 
     def lay_over(self, page: QWidget, place_in: Callable[[QRect, QRect, int], QRect]) -> None:
-        """Let ``page`` lie over plots or readout; the time axis stays in view under it.
+        """Let ``page`` cover the plots or the readout; the time axis stays visible below it.
 
         Args:
-            page: hidden at first, and whenever `dismiss` is called.
-            place_in: where it lies, of the room of plots and readout, and of the readout alone, which is empty while
-                the readout is not shown; and the logical pixels of its height that nothing is written in.
+            page: hidden until `cover` shows it, and again after `dismiss`.
+            place_in: computes its geometry from three values: the area of plots and readout, the area of the readout
+                alone (empty while it is hidden), and the readout's free height in logical pixels.
         """
         self._cover, self._cover_place = page, place_in
         page.setParent(self)
         page.hide()
 
     def cover(self, *, covered: bool) -> None:
-        """Show what lies over the plots, or take it away."""
+        """Show or hide the page that covers the plots."""
         if self._cover is not None:
             self._cover.setVisible(covered)
             self._place_over()
-            # once it is shown and as wide as it will be, its words have the fonts and lines by which its height is told
+            # only a visible page of the final width has the fonts and line breaks that decide its height
             QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest.value)
             self._place_over()
             self._cover.raise_()
@@ -410,7 +410,7 @@ class PlotStack(QFrame):
             self._cover.setGeometry(self._cover_place(stage, readout_rect, self.readout.free_height))
 
     def dismiss(self) -> None:
-        """Esc: uncover the plots, else select nothing and close the figures of the range."""
+        """Esc: uncover the plots; if they are uncovered, clear the selection and close its statistics."""
         if self._cover is not None and self._cover.isVisible():
             self.cover(covered=False)
         else:
@@ -422,7 +422,7 @@ class PlotStack(QFrame):
         self.view.follow()
 
     def move_cursor(self, steps: int) -> None:
-        """Left and Right: move the cursor by samples of the focused plot's first curve with data."""
+        """Left and Right: move the cursor by samples of a visible curve, the focused plot's if possible."""
         plots = [plot for plot in (self.focused, *self.plots) if plot is not None]
         cursor = self.view.cursor_s
         with self.store.lock:
@@ -430,7 +430,7 @@ class PlotStack(QFrame):
                 at = self.store.newest_s
             else:
                 at = cursor
-            # The first series that has a sample in that direction decides, the focused plot's before the others'.
+            # The first series with a sample in that direction decides, those of the focused plot first.
             for curve in (curve for plot in plots for curve in plot.visible_curves):
                 series = self.store.series(*curve.key)
                 target = None
@@ -441,14 +441,14 @@ class PlotStack(QFrame):
                     return
 
     def jump_mark(self, direction: int) -> None:
-        """[ and ]: put the cursor on the mark before (−1) or after (1) it."""
+        """[ and ]: move the cursor to the previous (−1) or the next (1) mark."""
         if self.view.cursor_s is not None:
             at = self.view.cursor_s
         else:
             at = self.view.right_s
         times = [mark.time_s for mark in self.marks]
         if direction > 0:
-            # A mark at the cursor is not before or behind it: a jump must leave it.
+            # Skip a mark at the cursor itself: a jump must leave it.
             ahead = [t for t in times if t > at + 1e-9]
         else:
             ahead = [t for t in times if t < at - 1e-9]
@@ -456,7 +456,7 @@ class PlotStack(QFrame):
             self._bring_into_view(ahead[0] if direction > 0 else ahead[-1])
 
     def name_mark(self, time_s: float) -> None:
-        """Ask for the name of a mark in the place where it will be; `mark_named` tells it."""
+        """Open a field for the name of a mark at its place; `mark_named` reports the name."""
         start, end = self.view.range()
         if not start <= time_s <= end:
             self._bring_into_view(time_s)
@@ -472,7 +472,7 @@ class PlotStack(QFrame):
         self.mark_named.emit(name, time_s)
 
     def _place_mark_field(self) -> None:
-        """Keep the field at its moment, over the first plot."""
+        """Keep the field at its time, over the first plot."""
         geometry = None
         if self.plots:
             geometry = self.plots[0].geometry_now
@@ -484,7 +484,7 @@ class PlotStack(QFrame):
         field.move(min(max(left.x() + 2, self._scroll.x()), room), max(left.y(), self._scroll.y()))
 
     def toggle_log(self) -> None:
-        """L: logarithmic axis for the focused plot, else for every plot that may have one."""
+        """L: toggle the logarithmic axis of the focused plot, or else of every plot that supports it."""
         plots, focused = self.plots, self.focused
         if focused is not None and focused.spec.may_log:
             plots = [focused]
@@ -493,28 +493,28 @@ class PlotStack(QFrame):
         self._touch()
 
     def toggle_log_of(self, plot: TimePlot) -> None:
-        """Logarithmic or linear axis for one plot."""
+        """Toggle the logarithmic axis of one plot."""
         plot.toggle_log()
         self._touch()
 
     def fit(self, plot: TimePlot) -> None:
-        """Fit one plot's left axis to the data again."""
+        """Fit the left axis of one plot to its data again."""
         plot.reset_y()
         self._touch()
 
     def zoom(self, factor: float) -> None:
-        """Ctrl+plus and Ctrl+minus: zoom at the cursor, else at the middle."""
+        """Ctrl+plus and Ctrl+minus: zoom around the cursor, or else around the centre."""
         self.view.zoom(factor, self.view.cursor_s)
 
     def set_caption(self, title: str, device: str) -> None:
-        """What pictures say of themselves: a title and the device."""
+        """Set the caption of pictures: a title and the device."""
         self._caption = (title, device)
 
     def selection_text(self, plot: TimePlot | None = None) -> str:
-        """Raw samples of the selection, else of the visible window, as tab-separated text.
+        """The raw samples of the selection, or else of the visible window, as tab-separated text.
 
         Args:
-            plot: whose visible curves; ``None`` for those of all plots.
+            plot: use the visible curves of this plot; ``None`` for those of all plots.
         """
         if plot is None:
             curves = self.visible_curves
@@ -523,21 +523,21 @@ class PlotStack(QFrame):
         return selection_text(self.store, curves, self.view.selection or self.view.range())
 
     def save_csv(self, path: str | Path) -> int:
-        """Write the raw samples of all visible curves in the selection, else in the visible window.
+        """Write the raw samples of all visible curves in the selection, or else in the visible window.
 
         Returns:
-            How many rows of samples were written.
+            The number of sample rows written.
 
         Raises:
-            OSError: when the file cannot be written.
+            OSError: the file cannot be written.
         """
         return write_csv(Path(path), self.store, self.visible_curves, self.view.selection or self.view.range())
 
     def save_picture(self, path: str | Path, plot: TimePlot | None = None) -> None:
-        """Write `picture` as a PNG, or `vector_picture` where the name ends in ".svg"; whole or not at all.
+        """Write `picture` as PNG, or `vector_picture` if the name ends in ".svg"; completely or not at all.
 
         Raises:
-            OSError: when the file cannot be written.
+            OSError: the file cannot be written.
         """
         svg = Path(path).suffix.lower() == ".svg"
         write_picture(Path(path), self.vector_picture(plot) if svg else as_png(self.picture(plot)))
@@ -545,11 +545,11 @@ class PlotStack(QFrame):
     def picture(
         self, plot: TimePlot | None = None, *, palette: Palette | None = None, ratio: float | None = None
     ) -> QImage:
-        """One plot, or all, with title, device and range.
+        """One plot or all of them, with title, device and range.
 
         Args:
-            plot: which; ``None`` for all.
-            palette: colours to draw in (the light ones for print); ``None`` for those in force.
+            plot: the plot to draw; ``None`` for all.
+            palette: the colours to use (the light ones for print); ``None`` for the current ones.
             ratio: device pixels per pixel; ``None`` for the screen's.
         """
         if plot is None:
@@ -558,24 +558,27 @@ class PlotStack(QFrame):
             plots = [plot]
         with self._drawn_alone(plots, palette):
             return picture(
-                [*plots, self.axis], self._said(), palette or self._palette, ratio or self.devicePixelRatioF()
+                [*plots, self.axis],
+                self._picture_caption(),
+                palette or self._palette,
+                ratio or self.devicePixelRatioF(),
             )
 
     def vector_picture(self, plot: TimePlot | None = None, *, palette: Palette | None = None) -> bytes:
-        """What `picture` shows, as SVG."""
+        """The same content as `picture`, as SVG."""
         if plot is None:
             plots = self.plots
         else:
             plots = [plot]
         with self._drawn_alone(plots, palette):
-            return vector_picture([*plots, self.axis], self._said(), palette or self._palette)
+            return vector_picture([*plots, self.axis], self._picture_caption(), palette or self._palette)
 
     @property
     def picture_size(self) -> QSize:
-        """Logical pixels of a picture of all plots."""
+        """The size of a picture of all plots, in logical pixels."""
         return picture_size([*self.plots, self.axis])
 
-    def _said(self) -> Caption:
+    def _picture_caption(self) -> Caption:
         origin = self.view.wall_origin_s
         return Caption(
             self._caption[0],
@@ -586,19 +589,19 @@ class PlotStack(QFrame):
 
     @contextlib.contextmanager
     def _drawn_alone(self, plots: Sequence[TimePlot], palette: Palette | None) -> Iterator[None]:
-        """Draw these plots for a picture, without the cursor; put all back behind it."""
+        """Draw these plots for a picture, without the cursor, and restore everything afterwards."""
         own, order = self._palette, self._order
         cursor, pinned = self.view.cursor_s, self.view.cursor_pinned
-        # A picture has no cursor, and its readings are those of the range.
+        # Without a cursor, the readout shows the values of the range.
         self.view.set_cursor(None)
-        # `refresh` draws what `_order` names: for a picture, these alone.
+        # `refresh` draws the plots in `_order`: for a picture, only these.
         self._order = [plot.spec.id for plot in plots]
         if palette is not None:
             self.setStyleSheet(style_sheet(palette))
             self.set_palette(palette)
         self.refresh(force=True)
         for drawn in plots:
-            drawn.handle.hide()  # until the next refresh: there is nothing to drag in a picture
+            drawn.handle.hide()  # until the next refresh: a picture has nothing to drag
         try:
             yield
         finally:
@@ -607,7 +610,7 @@ class PlotStack(QFrame):
             if palette is not None:
                 self.setStyleSheet("")
                 self.set_palette(own)
-            # Twice drawn in all, without the event loop between: the user never sees the picture's state.
+            # Everything is drawn twice without returning to the event loop: the user never sees the picture's state.
             self.refresh(force=True)
 
     def _create(self, spec: PlotSpec) -> TimePlot:
@@ -624,12 +627,12 @@ class PlotStack(QFrame):
     def _draw(self, plots: Sequence[TimePlot], frame: FrameData, newest: float) -> None:
         for plot, data in zip(plots, frame.plots, strict=True):
             plot.take(data, newest)
-        # After `take`, which fits the y axes (their ticks decide the widths), and before anything is drawn in pixels.
+        # After `take`, which fits the y axes (their ticks decide the widths), and before anything is drawn.
         self._align()
         groups = [self._plots[spec.id].group(spec, group) for spec, group in frame.groups]
         rows = {spec.id: group for spec, group in groups}
         cursor = self.view.cursor_s
-        # The first plot only: marks stand above it, and their labels would be said again by each.
+        # Labels of marks appear above the first plot only.
         for plot in plots:
             plot.draw(frame.marks, rows[plot.spec.id] if cursor is not None else ())
             if plot.geometry_now is not None:
@@ -647,16 +650,16 @@ class PlotStack(QFrame):
             self.readout.describe()
 
     def _stayed(self) -> str:
-        """What was allocated in the selection and stayed, of the plots that know."""
+        """What was allocated in the selection and kept, from the plots that have a request log."""
         if self.view.selection is None:
             return ""
         logs = [plot.requests for plot in self.plots if plot.requests is not None]
         return "\n".join(filter(None, (stayed_text(log, self.view.selection) for log in logs)))
 
     def _align(self) -> None:
-        """Give every plot the same left and right edge: room for the widest axis seen so far."""
+        """Align the left and right edges of all plots, with room for the widest axis so far."""
         widths = [plot.axis_widths() for plot in self.plots]
-        # Widths only grow here: a tick label that gets shorter for a second must not move every plot.
+        # Widths only grow here: a tick label that is briefly shorter must not move every plot.
         self._axes = (
             max([self._axes[0], *(left for left, _ in widths)]),
             max([self._axes[1], *(right for _, right in widths)]),
@@ -668,7 +671,7 @@ class PlotStack(QFrame):
         self.overview.set_insets(left, self._scroll.width() - self._column.width() + right)
 
     def _outline(self, *, force: bool) -> None:
-        """Look at the whole session now and then, for the overview; called under the store's lock."""
+        """Update the overview from time to time. The caller holds the store's lock."""
         if force or self._clock() - self._outlined_at >= OVERVIEW_S:
             self._outlined_at = self._clock()
             self._shape = session_shape(self.store, [plot.spec for plot in self.plots], self.width())
@@ -696,16 +699,15 @@ class PlotStack(QFrame):
     def _folded(self) -> None:
         if self.strip.open:
             pointer = self._scroll.mapFromGlobal(QCursor.pos())
-            # Decided as it opens, not as the pointer moves: a card that steps aside would not let itself be read.
+            # Decided when the card opens, not as the pointer moves: a card that steps aside cannot be read.
             self._card_above = pointer.y() > self._scroll.height() / 2 and self._scroll.rect().contains(pointer)
             self._place_card()
             self.strip.card.raise_()
         self._remeasure()
 
     def _place_card(self) -> None:
-        """Lay the figures where they were dragged to, else over the half in which the pointer is not, and there at the
-        side where they hide least of the plots, and of the range above all.
-        """
+        """Place the card where it was dragged to. Otherwise use the half without the pointer, on the side where it
+        covers least of the selected range, and then least of the plots."""
         plots, card = self._scroll.geometry(), self.strip.card
         room = QRect(plots)
         room.setRight(self.width() - CARD_GAP_PX)
@@ -718,7 +720,7 @@ class PlotStack(QFrame):
             else:
                 top = room.bottom() - height + 1
             left, right = QPoint(room.left(), top), QPoint(room.right() - place.width() + 1, top)
-            # Compared as (range, plots): less of the range first, less of the plots where that is equal.
+            # Compared as (range, plots): less of the range first, then less of the plots.
             hides = {side: self._hidden_by(QRect(corner, place.size())) for side, corner in ((0, right), (1, left))}
             place.moveTopLeft(right if hides[0] <= hides[1] else left)
         else:
@@ -729,7 +731,7 @@ class PlotStack(QFrame):
         card.fit_names()
 
     def _hidden_by(self, card: QRect) -> tuple[int, int]:
-        """How much a card would hide of the range that is selected, and of the plots, in square pixels."""
+        """How much a card would cover of the selected range and of the plots, in square pixels."""
         plots = self._scroll.geometry()
         covered = plots.intersected(card)
         ranged = QRect()
@@ -748,14 +750,12 @@ class PlotStack(QFrame):
         self._touch()
 
     def show_readout(self, wanted: bool) -> None:
-        """Show the values beside the plots, where there is room for them."""
+        """Show the values beside the plots if there is room."""
         self._readout_wanted = wanted
         self.readout.setVisible(wanted and self.width() >= scaled(READOUT_FROM_PX))
 
     def show_alone(self, alone: bool) -> None:
-        """Leave all the room to the plots: without values beside them, overview, and the strip of a range until one is
-        selected.
-        """
+        """Leave all room to the plots: hide readout and overview, and the strip while nothing is selected."""
         self._alone = alone
         self.show_readout(not alone)
         self.overview.set_wanted(not alone)
@@ -780,10 +780,9 @@ _HEIGHTS = "plot_heights"
 
 
 class PlotColumn(QSplitter):
-    """The plots from top to bottom, each as high as its spec asks for until a handle between two is dragged.
+    """The plots from top to bottom, each as high as its spec requests, until the user drags a handle.
 
-    Dragged heights are remembered for the workload, and shared out anew where the window is resized. While a plot is
-    put forward they wait: heights are those of the specs, and what is dragged meanwhile is forgotten.
+    Dragged heights are remembered for the workload and scaled when the window is resized.
     """
 
     def __init__(self) -> None:
@@ -798,8 +797,8 @@ class PlotColumn(QSplitter):
         self.splitterMoved.connect(self._keep_heights)
 
     def turn_to(self, topic: str | None) -> None:
-        """Go by the heights that were dragged for ``topic``; ``None`` remembers nothing."""
-        # Another topic takes what was kept for it; none (an idle window) keeps the heights that are there.
+        """Use the heights that were dragged for ``topic``; with ``None`` nothing is remembered."""
+        # Another topic loads its own heights; none (an idle window) keeps the current ones.
         if topic is not None and topic != self._topic:
             kept = recall_of(_HEIGHTS, topic)
             self._dragged = {name: float(px) for name, px in kept.items() if isinstance(px, (int, float)) and px > 0}
@@ -808,25 +807,25 @@ class PlotColumn(QSplitter):
 
     @property
     def comfortable_height(self) -> int:
-        """Logical pixels that the plots need together."""
-        # What the plots would need beyond what `tighten` took from them.
+        """The height in logical pixels that the plots need together."""
+        # What the plots gave up in `tighten`.
         given = sum(plot.least_height - plot.minimumSizeHint().height() for plot in self._shown)
         return self.minimumSizeHint().height() + given
 
     def settle(self) -> None:
-        """Share the height anew where a plot has come to need more: labels of marks that stand over it."""
+        """Distribute the height again if a plot now needs more, as for mark labels above it."""
         if [plot.least_height for plot in self._shown] != self._least:
             self._share()
 
     def begin_again(self) -> None:
-        """Forget what was dragged."""
+        """Forget the dragged heights."""
         self._dragged = {}
         self._remember()
         self._share()
 
     def place(self, plots: Sequence[TimePlot]) -> None:
         """Show these plots, in this order."""
-        # Only then: to insert a widget that is there already makes a splitter forget its sizes.
+        # Only if they changed: inserting an existing widget makes a splitter forget its sizes.
         if list(plots) != self._shown:
             self._shown = list(plots)
             for position, plot in enumerate(plots):
@@ -839,7 +838,7 @@ class PlotColumn(QSplitter):
         self._share()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if event.type() is QEvent.Type.Resize:  # of what it is scrolled in; its own height may be as low as it can be
+        if event.type() is QEvent.Type.Resize:  # of the viewport; the column itself may be at its minimum height
             self._share()
         return super().eventFilter(watched, event)
 
@@ -852,42 +851,42 @@ class PlotColumn(QSplitter):
             remember_of(_HEIGHTS, self._topic, dict(self._dragged))
 
     def _share(self) -> None:
-        """Give every plot its part of the height."""
+        """Distribute the height among the plots."""
         specs = [plot.spec for plot in self._shown]
         if not specs:
             return
         self._set_least()
         weights = self._weights(specs)
-        # The handles between the plots are no room for them.
+        # The handles between the plots take room too.
         room = self.height() - HANDLE_PX * (len(weights) - 1)
         least = [plot.minimumHeight() or plot.minimumSizeHint().height() for plot in self._shown]
         heights = iter(shared_out(room, weights, least))
         shown = set(self._shown)
-        # Plots that are hidden keep their place in the splitter, at height 0.
+        # Hidden plots keep their place in the splitter, with height 0.
         self.setSizes([next(heights) if self.widget(place) in shown else 0 for place in range(self.count())])
 
     def _set_least(self) -> None:
-        """How low each may be: as its spec says, and lower than is comfortable where some would not be seen at all."""
+        """Set minimum heights: those of the specs, or less if a plot would otherwise be out of view."""
         viewport = self.parentWidget()
         if viewport is None:
             return
         shares = [0.0 if self._dragged else plot.spec.least_share for plot in self._shown]
         promised = [round(share * viewport.height()) for share in shares]
         least = self._least = [plot.least_height for plot in self._shown]
-        # How much is missing until all can be seen at once without scrolling.
+        # How much is missing to show all plots without scrolling.
         lacking = sum(map(max, least, promised)) + self.handleWidth() * (len(least) - 1) - viewport.height()
         low = [plot for plot, own, given in zip(self._shown, least, promised, strict=True) if own > given]
         for plot, given in zip(self._shown, promised, strict=True):
             plot.setMinimumHeight(given)
             plot.tighten(0)
-        # Each gives an equal part of what is still lacking; what one cannot give the next ones do.
+        # Each gives an equal part of what is still missing; the next ones give what one cannot.
         for left, plot in zip(range(len(low), 0, -1), low, strict=True):
             lacking -= plot.tighten(math.ceil(lacking / left))
 
     def _weights(self, specs: Sequence[PlotSpec]) -> list[float]:
-        """What was dragged, and beside it what the stretch of the others comes to; else stretches and least shares."""
+        """Dragged heights, and for other plots their stretch at that scale; without any, stretch and least share."""
         heights = self._dragged
-        # A pixel of stretch as dragged plots have it, so that an undragged one beside them has its usual share.
+        # Pixels per unit of stretch among the dragged plots, so that an undragged one gets its usual share.
         known = [heights[spec.id] / spec.stretch for spec in specs if spec.id in heights]
         unit = 1.0
         if known:
@@ -896,19 +895,19 @@ class PlotColumn(QSplitter):
         if not known:
             for place, spec in enumerate(specs):
                 others = sum(weights) - weights[place]
-                # Solved for this plot's weight: w / (w + others) has to be at least its share.
+                # Solved for this plot's weight: w / (w + others) must be at least its share.
                 weights[place] = max(weights[place], others * spec.least_share / (1 - spec.least_share))
         return weights
 
 
 def shared_out(room: int, weights: Sequence[float], least: Sequence[int]) -> list[int]:
-    """Pixels of ``room`` by weight; what would have less than its least has that, and the others share the rest.
+    """Divide ``room`` by weight. Anything below its minimum gets the minimum, and the others share the rest.
 
-    A splitter would take what is missing from a neighbour, by the sizes there were before.
+    A splitter would take what is missing from a neighbour, depending on the previous sizes.
     """
     heights = dict(enumerate(least))
     sharing = set(heights)
-    # A plot that is held at its least leaves less for the others, so that another may fall short: until none does.
+    # A plot held at its minimum leaves less for the others, so another may fall short: repeat until none does.
     while sharing:
         left = room - sum(height for place, height in heights.items() if place not in sharing)
         unit = left / sum(weights[place] for place in sharing)

@@ -1,4 +1,4 @@
-"""What lies under the plots and never scrolls with them: the time axis, and the overview of the whole session."""
+"""What lies below the plots and never scrolls: the time axis, and the overview of the whole session."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from gpudash.ui.widgets.theme import PaintedWidget
 
 
 class TimeAxis(PaintedWidget):
-    """Ticks and name of the time axis, under the plot areas that share it.
+    """The ticks and the name of the time axis, below the plot areas that share it.
 
     Attributes:
-        labels: every word with its place, in pixels of the widget.
+        labels: every text with its rectangle, in widget pixels.
     """
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
@@ -37,7 +37,7 @@ class TimeAxis(PaintedWidget):
         self._measure()
 
     def show_ticks(self, geometry: Geometry, ticks: Ticks) -> None:
-        """Write these ticks, at positions relative to the origin, under a plot area with this geometry."""
+        """Show these ticks, at positions relative to the origin, below a plot area with this geometry."""
         key = (geometry.area.left(), geometry.area.right(), geometry.x_low, geometry.x_high, ticks, self.width())
         if key != self._key:
             self._key = key
@@ -54,7 +54,7 @@ class TimeAxis(PaintedWidget):
             width = metrics.horizontalAdvance(text) + 1
             x = geometry.x_of(position + geometry.origin_s)
             left = min(max(x - width / 2, 0.0), self.width() - width)
-            # Labels at the ends are pushed inwards; one that would then touch the one before is left out.
+            # Labels at the ends are pushed inwards; one that would then touch its neighbour is left out.
             if area.left() - 1 <= x <= area.right() + 1 and left >= free:
                 labels.append(Label(text, QRectF(left, 1, width, height)))
                 free = left + width + 8
@@ -84,15 +84,15 @@ class TimeAxis(PaintedWidget):
 OVERVIEW_PX = 24
 
 HANDLE_PX = 8.0
-"""Least width of the handle that stands for the visible part."""
+"""Minimum width of the handle that marks the visible part."""
 
 LONGER = 1.02
-"""How much longer than the view a session must be for the overview to be worth its room."""
+"""The overview appears once the session is this many times as long as the view."""
 
 
 @dataclass(slots=True)
 class _Grip:
-    """What a drag holds: the handle as a whole, or one of its ends; times are session time at the press."""
+    """What a drag grips: the whole handle or one of its ends. Times are session times at the press."""
 
     part: str
     at_s: float
@@ -100,10 +100,10 @@ class _Grip:
 
 
 class SessionOverview(PaintedWidget):
-    """The whole session in one strip, and the visible part of it as a handle.
+    """The whole session in one strip, with a handle that marks the visible part.
 
-    Dragging the handle moves the view, dragging an end resizes it, a press elsewhere brings the view there, a double
-    click shows everything. It has its room also while it is not drawn, so that nothing above it jumps.
+    Dragging the handle moves the view, dragging an end resizes it, a press elsewhere moves the view there, and a
+    double click shows everything. It keeps its room while it is empty, so that nothing above it jumps.
     """
 
     def __init__(self, view: TimeView, palette: Palette, parent: QWidget | None = None) -> None:
@@ -123,27 +123,27 @@ class SessionOverview(PaintedWidget):
         self._drawn_handle = QRect()
         self._picture_key: object = None
         self._picture = QPixmap()
-        # Moves of the view draw it anew only where the handle is another pixel's (`_follow`).
+        # Repaint on view changes only if the handle moves by a pixel (`_follow`).
         view.changed.connect(self._follow)
 
     def sizeHint(self) -> QSize:
         return QSize(200, scaled(OVERVIEW_PX))
 
     def set_insets(self, left: float, right: float) -> None:
-        """Begin and end where the plot areas do, in pixels from either side."""
+        """Align with the plot areas, in pixels from either side."""
         if (left, right) != self._insets:
             self._insets = left, right
             self.update()
 
     @property
     def area(self) -> QRectF:
-        """Where the session is drawn, in pixels of the widget."""
+        """Where the session is drawn, in widget pixels."""
         left, right = self._insets
         return QRectF(left, 3, max(10.0, self.width() - left - right), self.height() - 6)
 
     @property
     def handle(self) -> QRectF:
-        """The visible part, in pixels of the widget; empty without a session."""
+        """The visible part, in widget pixels; empty without a session."""
         shape, area = self._shape, self.area
         if shape is None:
             return QRectF()
@@ -154,22 +154,22 @@ class SessionOverview(PaintedWidget):
         return QRectF(left, area.top(), right - left, area.height())
 
     def set_wanted(self, wanted: bool) -> None:
-        """Have room, or leave it to the plots."""
+        """Take up room, or leave it to the plots."""
         self._wanted = wanted
         policy = self.sizePolicy()
-        # So that nothing jumps when the overview comes and goes with the length of the session.
+        # So that nothing jumps when the overview appears and disappears with the length of the session.
         policy.setRetainSizeWhenHidden(wanted)
         self.setSizePolicy(policy)
         if not wanted:
             self.hide()
 
     def show_session(self, shape: SessionShape | None) -> None:
-        """Draw this session, or nothing where all of it is in view or there is none."""
+        """Draw this session; nothing if all of it is in view or there is none."""
         if shape is not self._shape:
             self._shape, self._picture_key = shape, None
             self.update()
         start, end = self._view.range()
-        # The session outgrew the view, or what is shown lies far from its beginning.
+        # The session outgrew the view, or the view is far from its start.
         longer = shape is not None and shape.end_s - shape.start_s > LONGER * (end - start)
         elsewhere = shape is not None and start > shape.start_s + 0.5 * (end - start)
         self.setVisible(self._wanted and (longer or elsewhere))
@@ -188,7 +188,7 @@ class SessionOverview(PaintedWidget):
         return self._shape.start_s + share * (self._shape.end_s - self._shape.start_s)
 
     def _follow(self) -> None:
-        """Draw anew once the handle is another pixel's."""
+        """Repaint once the handle has moved by a pixel."""
         handle = self.handle.toRect()
         if handle != self._drawn_handle:
             self._drawn_handle = handle
@@ -210,7 +210,7 @@ class SessionOverview(PaintedWidget):
             painter.fillRect(QRectF(x - 1.5, area.center().y() - 5, 3, 10), QColor(palette.accent))
 
     def _session_picture(self, shape: SessionShape) -> QPixmap:
-        """Runs and memory, kept as a picture while the session and the room are the same: every frame shows it."""
+        """Runs and memory, cached as a pixmap while the session and the size stay the same: every frame shows it."""
         key = (self.size(), self._insets, self._palette.name, self.devicePixelRatioF())
         if key != self._picture_key:
             self._picture_key = key
@@ -246,7 +246,7 @@ class SessionOverview(PaintedWidget):
 
     def _part_under(self, x: float) -> str:
         handle = self.handle
-        # A narrow handle has no ends to grip: all of it moves.
+        # A narrow handle has no ends to grip: dragging moves all of it.
         if handle.width() > 3 * EDGE_PX:
             for part, edge in (("start", handle.left()), ("end", handle.right())):
                 if abs(x - edge) <= EDGE_PX:
@@ -262,7 +262,7 @@ class SessionOverview(PaintedWidget):
         part = self._part_under(x)
         if not part:
             start, end = self._view.range()
-            # A press beside the handle brings it there, and the same press goes on as a drag.
+            # A press beside the handle brings it there, and the same press continues as a drag.
             self._view.pan(self._time_at(x) - (start + end) / 2)
             part = "whole"
         self._grip = _Grip(part, self._time_at(x), self._view.range())
@@ -280,7 +280,7 @@ class SessionOverview(PaintedWidget):
         moved = self._time_at(x) - grip.at_s
         start, end = grip.span
         if grip.part == "whole":
-            # By where the view is now: it may have been stopped at an end of the session.
+            # From the view's current position: it may have stopped at an end of the session.
             self._view.pan(start + moved - self._view.range()[0])
         elif grip.part == "start":
             self._view.resize(start + moved, end)

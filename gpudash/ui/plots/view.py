@@ -1,6 +1,7 @@
-"""The one time axis that all plots share: what part of the session is shown, where the cursor is, what is selected.
+"""The time axis shared by all plots: the shown part of the session, the cursor and the selection.
 
-Everything is in session time (seconds). Pausing stops the view, never the recording: the store is not touched here.
+Everything is in session time (seconds). Pausing stops the view, never the recording: this module does not touch the
+store.
 """
 
 from __future__ import annotations
@@ -27,21 +28,21 @@ class _Place:
 
 
 class TimeView(QObject):
-    """The shown window of time, the cursor and the selection.
+    """The shown time window, the cursor and the selection.
 
-    While following, the right edge is the newest reading (plus `lead_s`, room for a forecast); when paused it is frozen
-    at `right_s`.
+    While following, the right edge is the newest reading (plus `lead_s`, room for a forecast). While paused, it is
+    fixed at `right_s`.
 
     Attributes:
-        live: whether the newest reading is of now; else times are told in session time alone.
-        wall_origin_s: gives the seconds since the epoch at session time 0, where times are told by the clock; else
+        live: whether the newest reading is current; if not, times are shown as session times only.
+        wall_origin_s: returns the seconds since the epoch at session time 0, if times are shown as clock times; else
             ``None``.
-        least_s, most_s: narrowest and widest window.
+        least_s, most_s: the narrowest and the widest window.
 
     Signals:
         changed: the shown range or the following state changed.
-        cursor_changed: the cursor moved or went.
-        selection_changed: the selection changed or went.
+        cursor_changed: the cursor moved or disappeared.
+        selection_changed: the selection changed or was cleared.
     """
 
     changed = Signal()
@@ -69,22 +70,22 @@ class TimeView(QObject):
 
     @property
     def following(self) -> bool:
-        """Whether the right edge tracks the newest reading."""
+        """Whether the right edge follows the newest reading."""
         return self._following
 
     @property
     def held(self) -> bool:
-        """Whether the range shown is still the one given to `hold`, unmoved by the user."""
+        """Whether the shown range is still the one set by `hold`, unchanged by the user."""
         return self._held and not self._following
 
     @property
     def window_s(self) -> float:
-        """Width of the shown range in seconds."""
+        """The width of the shown range in seconds."""
         return self._window_s
 
     @property
     def now_s(self) -> float:
-        """Time of the newest reading."""
+        """The time of the newest reading."""
         return self._now_s
 
     @property
@@ -96,21 +97,21 @@ class TimeView(QObject):
 
     @property
     def lead_s(self) -> float:
-        """Seconds beyond now that are shown while following."""
+        """Seconds shown beyond now while following."""
         return self._lead_s
 
     @property
     def behind_s(self) -> float:
-        """How far the right edge lies before the newest reading; 0 while following."""
+        """How far the right edge is behind the newest reading; 0 while following."""
         return max(0.0, self._now_s - self.right_s)
 
     def range(self) -> tuple[float, float]:
-        """The shown range, from left to right."""
+        """The start and the end of the shown range."""
         right = self.right_s
         return right - self._window_s, right
 
     def status(self) -> str:
-        """What the status line says of the view."""
+        """The status line's text about the view."""
         if self._following:
             return "Live"
         behind = self.behind_s
@@ -123,7 +124,7 @@ class TimeView(QObject):
         return f"Paused {text} behind"
 
     def set_now(self, newest_s: float) -> None:
-        """Tell the time of the newest reading."""
+        """Set the time of the newest reading."""
         if newest_s != self._now_s:
             self._now_s = newest_s
             if self._following:
@@ -137,35 +138,35 @@ class TimeView(QObject):
                 self.changed.emit()
 
     def set_window(self, window_s: float) -> None:
-        """Show ``window_s`` seconds, the right edge held."""
+        """Show ``window_s`` seconds; the right edge stays."""
         self._remember("window")
         self._window_to_follow_s = None
         self._window_s = self._clamped(window_s)
         self.changed.emit()
 
     def pause(self) -> None:
-        """Freeze the view where it is; readings go on being stored."""
+        """Freeze the view; readings are still stored."""
         if self._following:
             cursor = self.cursor_s
             self._right_s = self.right_s
-            # The cursor moves along while following; frozen, it must stay at the time it was at.
+            # While following the cursor moves along; when frozen it must stay at its time.
             self._following = False
             self._pin_cursor(cursor)
             self.changed.emit()
 
     def follow(self) -> None:
-        """Let the right edge track the newest reading again."""
+        """Let the right edge follow the newest reading again."""
         if not self._following:
             self._remember("follow")
             self._following = True
-            # `hold` showed a run whole; following again is what it was before, not in that width.
+            # `hold` changed the width to show a whole run; following restores the previous width.
             if self._window_to_follow_s is not None:
                 self._window_s = self._window_to_follow_s
                 self._window_to_follow_s = None
             self.changed.emit()
 
     def toggle(self) -> None:
-        """Pause when following, follow when paused."""
+        """Pause while following, follow while paused."""
         if self._following:
             self.pause()
         else:
@@ -174,7 +175,7 @@ class TimeView(QObject):
     def zoom(self, factor: float, anchor_s: float | None = None) -> None:
         """Make the window ``factor`` times as wide.
 
-        While following the right edge is held and following goes on; when paused `anchor_s` stays where it is.
+        While following, the right edge stays and following continues. While paused, `anchor_s` keeps its place.
         """
         self._remember("zoom")
         left, right = self.range()
@@ -184,20 +185,20 @@ class TimeView(QObject):
                 anchor = (left + right) / 2
             else:
                 anchor = anchor_s
-            # Shares of the width on both sides of the anchor stay, so that what is under the pointer does.
+            # The anchor's relative position stays, and with it what is under the pointer.
             share = (right - anchor) / self._window_s
             self._right_s = self._within(anchor + share * width, width)
         self._window_s = width
         self.changed.emit()
 
     def pan(self, seconds: float) -> None:
-        """Move the view by ``seconds`` (positive: later). Going back pauses; the newest reading is the last stop."""
+        """Move the view by ``seconds`` (positive: later). Moving back pauses; the newest reading is the limit."""
         # There is nothing to see beyond the newest reading.
         if self._following and seconds >= 0:
             return
         self._remember("pan")
         self.pause()
-        # After `pause`, which freezes `right_s` where the moving edge is.
+        # After `pause`, which sets `right_s` to the moving edge.
         self._right_s = self._within(self._right_s + seconds, self._window_s)
         self.changed.emit()
 
@@ -211,9 +212,9 @@ class TimeView(QObject):
         self.changed.emit()
 
     def hold(self, start_s: float, end_s: float) -> None:
-        """Show exactly this range, paused; `follow` goes back to as much time as was shown before."""
+        """Show exactly this range, paused; `follow` returns to the width shown before."""
         self._remember("hold")
-        # Of a view that is held already the width before the first one counts.
+        # If the view is held already, the width before the first `hold` counts.
         if self._following:
             self._window_to_follow_s = self._window_s
         self._held = True
@@ -223,17 +224,17 @@ class TimeView(QObject):
         self.changed.emit()
 
     def resize(self, start_s: float, end_s: float) -> None:
-        """Show this range, no later than the newest reading, while one end is dragged; a row of these is one step."""
+        """Show this range, up to the newest reading, while an end is dragged; consecutive calls are one step."""
         self._remember("resize")
         self.pause()
         end_s = min(end_s, max(self._now_s, start_s + MIN_WINDOW_S))
-        # An end that is dragged past the other stops just before it.
+        # An end dragged past the other stops just before it.
         self._window_s = self._clamped(end_s - min(start_s, end_s - MIN_WINDOW_S))
         self._right_s = end_s
         self.changed.emit()
 
     def show_all(self, extent: tuple[float, float] | None) -> None:
-        """Show everything there is; a following view goes on following."""
+        """Show everything; a following view keeps following."""
         if extent is None:
             return
         start, end = extent
@@ -245,20 +246,20 @@ class TimeView(QObject):
             self.show(start, end)
 
     def zoom_to_selection(self) -> None:
-        """Show the selected range; without a selection nothing happens."""
+        """Show the selected range; does nothing without a selection."""
         if self._selection is not None:
             self.show(*self._selection)
 
     def settle(self) -> None:
-        """End a gesture, so that the next move is a step of its own in the history."""
+        """End a gesture, so that the next move is a separate step in the history."""
         self._last_move = ""
 
     def back(self) -> None:
-        """The view before the last move."""
+        """Return to the view before the last move."""
         self._travel(self._past, self._future)
 
     def forward(self) -> None:
-        """The view that `back` left."""
+        """Return to the view that `back` left."""
         self._travel(self._future, self._past)
 
     @property
@@ -267,38 +268,38 @@ class TimeView(QObject):
         return self._selection
 
     def select(self, start_s: float, end_s: float) -> None:
-        """Select a range; its ends may come in either order."""
+        """Select a range; its ends may be given in either order."""
         selection = (min(start_s, end_s), max(start_s, end_s))
         if selection != self._selection:
             self._selection = selection
             self.selection_changed.emit()
 
     def clear_selection(self) -> None:
-        """Select nothing."""
+        """Clear the selection."""
         if self._selection is not None:
             self._selection = None
             self.selection_changed.emit()
 
     @property
     def cursor_s(self) -> float | None:
-        """Where the cursor is, or ``None``. Under a resting mouse it moves with the following view."""
+        """The cursor's session time, or ``None``. Under a resting mouse it moves with the following view."""
         if self._cursor_offset_s is not None:
             return self.right_s - self._cursor_offset_s
         return self._cursor_s
 
     @property
     def cursor_pinned(self) -> bool:
-        """Whether the cursor stays at its time while the view moves on."""
+        """Whether the cursor stays at its time while the view moves."""
         return self._cursor_offset_s is None
 
     def set_cursor(self, time_s: float | None, *, pinned: bool = False) -> None:
         """Move the cursor.
 
         Args:
-            time_s: where to; ``None`` takes it away.
-            pinned: keep it at this time although the view moves on (keyboard), not at this place (mouse).
+            time_s: the new time; ``None`` removes the cursor.
+            pinned: keep it at this time while the view moves (keyboard), rather than at this place (mouse).
         """
-        # Kept as a distance from the moving edge: the pointer rests, and time runs on under it.
+        # Stored as a distance from the moving edge: the pointer rests while time passes under it.
         if time_s is not None and self._following and not pinned:
             self._cursor_s, self._cursor_offset_s = None, self.right_s - time_s
         else:
@@ -312,15 +313,15 @@ class TimeView(QObject):
         return min(max(window_s, self.least_s), self.most_s)
 
     def _within(self, right_s: float, window_s: float) -> float:
-        """The right edge of a window of this width, as near to ``right_s`` as there is something to see."""
+        """The right edge of a window of this width, as close to ``right_s`` as there is data."""
         latest = max(self._now_s, self._now_s + self._lead_s)
-        # A tenth of the window always has something in it, at the left as at the right.
+        # At least a tenth of the window contains data, at either end.
         return min(max(right_s, min(window_s * 0.1, latest)), latest)
 
     def _remember(self, move: str) -> None:
-        """Keep the view before a move; a row of equal small moves (wheel, drag) counts as one."""
+        """Remember the view before a move; consecutive small moves of one kind (wheel, drag) count as one."""
         self._held = False
-        # One notch of a wheel is no step of its own: back goes to where the gesture began.
+        # One notch of the wheel is not a step: `back` returns to where the gesture began.
         repeated = move == self._last_move and move in ("zoom", "pan", "window", "resize")
         self._last_move = move
         if not repeated:
@@ -338,7 +339,7 @@ class TimeView(QObject):
         place = source.pop()
         self._held = False
         self._window_to_follow_s = None
-        # What is restored may be paused: a cursor that moved along has to stay where it is now.
+        # The restored view may be paused: a cursor that moved along must stay where it is now.
         if not place.following:
             self._pin_cursor(self.cursor_s)
         self._following, self._window_s, self._right_s = place.following, place.window_s, place.right_s
@@ -347,18 +348,18 @@ class TimeView(QObject):
 
 
 MIN_SPAN = 1e-3
-"""Narrowest view of a shared axis, in seconds or steps."""
+"""The narrowest view of a shared axis, in seconds or steps."""
 
 
 class SharedAxis(TimeView):
-    """An axis of steps or events, or of time that does not pass; several plots may share it.
+    """An axis of steps or events, or of time that does not pass. Several plots can share it.
 
     Args:
-        bounded: whether the view stays within the whole.
+        bounded: whether the view stays within the whole range.
 
     Attributes:
-        name: what it counts.
-        whole: what `show_whole` shows.
+        name: the quantity on the axis.
+        whole: the range that `show_whole` shows.
     """
 
     def __init__(self, *, bounded: bool = False, parent: QObject | None = None) -> None:
@@ -372,7 +373,7 @@ class SharedAxis(TimeView):
         self.pause()
 
     def set_whole(self, low: float, high: float, least: float | None = None) -> None:
-        """Take this for everything there is; the view stays where it is until `show_whole`."""
+        """Set the whole range; the view stays where it is until `show_whole`."""
         if least is not None:
             self.least_s = least
         self.whole = (low, max(high, low + self.least_s))
@@ -380,7 +381,7 @@ class SharedAxis(TimeView):
             self.most_s = self.whole[1] - self.whole[0]
 
     def show_whole(self) -> None:
-        """Show everything there is."""
+        """Show the whole range."""
         self.show(*self.whole)
 
     def _within(self, right_s: float, window_s: float) -> float:

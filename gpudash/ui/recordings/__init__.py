@@ -1,1 +1,1 @@
-"""Recordings in tabs: one of them played back, and the library of all."""
+"""Recordings in tabs: playing one back, and the library of all."""

@@ -1,6 +1,4 @@
-"""A recording in a tab: a line that says what ran, where and how it ended; the dashboard over it; the bar that
-plays it.
-"""
+"""A recording in a tab: a line with what ran, where and how it ended, the dashboard, and the playback bar."""
 
 from __future__ import annotations
 
@@ -44,28 +42,28 @@ from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import format_count, format_duration
 
 SPEEDS = (1, 2, 5, 10, 30, 60)
-"""Seconds of the recording in one second."""
+"""Playback speeds: seconds of the recording per second."""
 
 PARTS = 10_000
-"""Places of the slider; QSlider holds C ints."""
+"""Positions of the slider; QSlider uses C ints."""
 
 PAGE_RATIO = 0.05
-"""Share of the recording that Page Up and Page Down move by."""
+"""Share of the recording that Page Up and Page Down skip."""
 
 ARROW_S = 1.0
-"""Seconds that an arrow key moves by."""
+"""Seconds that an arrow key skips."""
 
 LONGEST_STEP_S = 0.5
-"""Most that one frame plays, in seconds at the wall: nothing is skipped behind another tab or in a window that hung."""
+"""Maximum wall-clock seconds that one frame plays: nothing is skipped while the tab is hidden or the window hangs."""
 
 
 class ReplayBar(QWidget):
     """Moves the position of a replay.
 
     Args:
-        replay: what is played.
-        view: its time axis, which follows the position while it is played.
-        longest_window_s: width of the shown range that is played at most.
+        replay: the replay to play.
+        view: its time axis, which follows the position during playback.
+        longest_window_s: the maximum width of the shown range during playback.
         clock: monotonic seconds; for tests.
     """
 
@@ -97,19 +95,19 @@ class ReplayBar(QWidget):
         self.play = QPushButton()
         self.play.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.play.clicked.connect(self.toggle)
-        # Wide enough for both of its texts, so that nothing moves when it changes.
+        # Wide enough for both texts, so that nothing moves when it changes.
         self.play.setMinimumWidth(QFontMetrics(self.play.font()).horizontalAdvance("❚❚  Pause") + 34)
         self.speed = ChoiceField()
-        self.speed.setAccessibleName("Speed of playing")
-        self.speed.setToolTip("Seconds of the recording in one second")
+        self.speed.setAccessibleName("Playback speed")
+        self.speed.setToolTip("Seconds of the recording per second")
         self.speed.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         for speed in SPEEDS:
             self.speed.addItem(f"{speed}×", speed)
         self.slider = QSlider(Qt.Orientation.Horizontal)
         self.slider.setRange(0, PARTS)
         self.slider.setPageStep(round(PARTS * PAGE_RATIO))
-        self.slider.setAccessibleName("Place in the recording")
-        self.slider.setToolTip("Drag to any moment; the arrows move by a second, Page Up and Page Down by a twentieth")
+        self.slider.setAccessibleName("Position in the recording")
+        self.slider.setToolTip("Drag to any moment; arrow keys move by a second, Page Up and Page Down by a twentieth")
         self.slider.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.slider.valueChanged.connect(self._scrubbed)
         self.time = PlainLabel()
@@ -125,12 +123,12 @@ class ReplayBar(QWidget):
 
     @property
     def live(self) -> bool:
-        """Whether the newest reading of a file that is still being written is followed."""
+        """Whether the newest reading is followed, in a file that is still being written."""
         return self._replay.following and self._replay.at_end and self._view.following
 
     def toggle(self) -> None:
-        """Play, or hold still."""
-        # Pausing what is live holds the view where it is; the recording grows on.
+        """Play or pause."""
+        # Pausing a live recording freezes the view; the recording goes on.
         if self.live:
             self._view.pause()
             self._replay.seek(self._replay.extent_s[1])
@@ -141,27 +139,27 @@ class ReplayBar(QWidget):
         self.refresh()
 
     def _start(self) -> None:
-        """Play from the position; from the left edge of the view when that is the end."""
+        """Play from the position; if that is the end, from the left edge of the view."""
         start_s, end_s = self._replay.extent_s
         place_s = self._replay.position_s
-        # From the end there is nothing to play: what is in view is played again.
+        # There is nothing to play after the end: replay what is in view.
         if self._replay.at_end or place_s >= end_s:
             left = self._view.range()[0]
             if start_s < left < end_s:
                 place_s = left
             else:
                 place_s = start_s
-        # In a view of hours the position would seem to stand still.
+        # In a view of hours the position would hardly appear to move.
         if self._view.window_s > self._longest_window_s:
             self._view.set_window(self._longest_window_s)
         self._replay.seek(place_s)
         self._view.set_now(place_s)
         self._view.follow()
-        # Counted from now: the time since the last frame was not played.
+        # Count from now: the time since the last frame is not played.
         self.playing, self._wanted, self._last_s = True, None, self._clock()
 
     def go_to_end(self) -> None:
-        """Show everything there is, and what is still being written."""
+        """Show everything up to the end, and what is still being written."""
         self.playing, self._wanted = False, None
         self._replay.seek(None)
         self._view.set_now(self._replay.extent_s[1])
@@ -174,12 +172,12 @@ class ReplayBar(QWidget):
             self.refresh()
 
     def refresh(self) -> None:
-        """Play on, and show the place; called at every frame."""
+        """Continue playing and show the position; called in every frame."""
         now_s = self._clock()
-        # A frame that comes late plays no more than `LONGEST_STEP_S`.
+        # A late frame plays no more than `LONGEST_STEP_S`.
         passed_s, self._last_s = min(now_s - self._last_s, LONGEST_STEP_S), now_s
         start_s, end_s = self._replay.extent_s
-        # Scrubbing goes before playing; dragging pauses nothing.
+        # Scrubbing takes precedence over playback; it does not pause.
         if self._wanted is not None:
             self.go_to(start_s + (end_s - start_s) * self._wanted / PARTS)
             self._wanted = None
@@ -188,9 +186,9 @@ class ReplayBar(QWidget):
         self._show()
 
     def go_to(self, time_s: float) -> None:
-        """Show the moment ``time_s``; a view that does not show it follows."""
+        """Show the moment ``time_s``; if it is not in view, the view follows it."""
         end_s = self._replay.extent_s[1]
-        # At the end it holds still, and follows what is still written.
+        # At the end playback stops, and new readings are followed.
         if time_s >= end_s:
             self.playing = False
             self._replay.seek(None)
@@ -198,36 +196,36 @@ class ReplayBar(QWidget):
             self._replay.seek(time_s)
         left, right = self._view.range()
         self._view.set_now(min(time_s, end_s))
-        # A view that was moved by hand stays where it is as long as it shows the moment.
+        # A view that the user moved stays there as long as it shows the moment.
         if not left <= time_s <= right and not self._view.following:
             self._view.follow()
 
     def _scrubbed(self, place: int) -> None:
         """The user moved the slider; the next frame goes there."""
-        # Not at once: a drag makes many of these between two frames, and each seek costs milliseconds.
+        # Not at once: a drag sends many changes between two frames, and each seek takes milliseconds.
         self._wanted = place
 
     def _show(self) -> None:
         start_s, end_s = self._replay.extent_s
         place_s = min(max(self._replay.position_s, start_s), end_s)
         whole_s = max(end_s - start_s, 1e-9)
-        # While the slider is held, its handle is the user's.
+        # While the slider is held, only the user moves it.
         if self._wanted is None and not self.slider.isSliderDown():
-            # Blocked: setting the place is no scrubbing.
+            # Blocked: setting the position must not scrub.
             with QSignalBlocker(self.slider):
-                # The arrows move by seconds, which is another share of each recording.
+                # Arrow keys move by seconds, a different share of each recording.
                 self.slider.setSingleStep(max(1, round(PARTS * min(1.0, ARROW_S / whole_s))))
                 self.slider.setValue(round(PARTS * (place_s - start_s) / whole_s))
         text = f"{place_text(place_s - start_s)} / {place_text(end_s - start_s)}"
-        # Only when it changed: setting a text lays the row out anew, at every frame.
+        # Only if it changed: setting a text lays out the row again.
         if self.time.text() != text:
             self.time.setText(text)
             self.slider.setAccessibleDescription(text.replace("/", "of"))
-            # Never narrower than it was, or the slider would jump with each digit.
+            # Never narrower than before, or the slider would jump with each digit.
             self._time_width = max(self._time_width, self.time.sizeHint().width())
             self.time.setMinimumWidth(self._time_width)
         running = self.playing or self.live
-        _name(self.play, "❚❚  Pause" if running else "▶  Play", "Hold still" if running else "Play the recording")
+        _name(self.play, "❚❚  Pause" if running else "▶  Play", "Pause" if running else "Play the recording")
         if self._replay.following:
             _name(self.end, "●  Follow", "Show what is being written now (End)")
             self.end.setEnabled(not self.live)
@@ -238,7 +236,7 @@ class ReplayBar(QWidget):
 
 
 def _name(button: QPushButton, text: str, means: str) -> None:
-    """Give a button other words, and say what it does."""
+    """Change a button's text and its tooltip."""
     if button.text() != text:
         button.setText(text)
         button.setAccessibleName(means.partition(" (")[0])
@@ -246,7 +244,7 @@ def _name(button: QPushButton, text: str, means: str) -> None:
 
 
 def place_text(seconds: float) -> str:
-    """A moment of a recording: 0:04.2, 12:05.0, 1:02:03.4."""
+    """A position in a recording: 0:04.2, 12:05.0, 1:02:03.4."""
     tenths = max(0, round(seconds * 10))
     whole, tenth = divmod(tenths, 10)
     hours, rest = divmod(whole, 3600)
@@ -261,17 +259,17 @@ READ_ADVICE = "The file is only read, never changed. No data leaves this compute
 
 
 class RecordingDocument(Document):
-    """One recording: a page with progress until it is read, then the dashboard.
+    """One recording: a progress page until it is read, then the dashboard.
 
     Args:
         opened: the recording, which is being read.
-        palette: of the window.
-        settings: called when it has been read, for what is in force then.
+        palette: the window's colours.
+        settings: called when the recording has been read; returns the current settings.
 
     Signals:
-        ready: the dashboard is there.
-        refused: the recording cannot be read: one sentence.
-        again: the run that is to be run again, a `RunView`.
+        ready: the dashboard is shown.
+        refused: the recording cannot be read; one sentence.
+        again: this run, a `RunView`, should be run again.
     """
 
     ready = Signal()
@@ -300,13 +298,13 @@ class RecordingDocument(Document):
         self._stack = QStackedWidget()
         self._stack.addWidget(self.opening)
         in_column(self._stack, parent=self, margins=(0, 0, 0, 0))
-        # Escape leaves the page of progress only: the dashboard has uses of its own for it.
+        # Escape closes only the progress page: the dashboard has its own uses for it.
         self._escape = QShortcut(QKeySequence(Qt.Key.Key_Escape), self)
         self._escape.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
         self._escape.activated.connect(self.closed)
 
     def refresh(self) -> None:
-        """Go on with opening, play on, and draw what is new."""
+        """Continue opening or playing, and draw what is new."""
         if self._closed:
             return
         if self.replay is None:
@@ -317,7 +315,7 @@ class RecordingDocument(Document):
             return
         assert self.dashboard is not None
         self.bar.refresh()
-        # Words change slowly, curves do not.
+        # Texts change slowly, curves do not.
         if self._frame % SLOW_REFRESH == 0:
             self._show_text(self.replay, self.dashboard)
         self.dashboard.refresh()
@@ -329,14 +327,14 @@ class RecordingDocument(Document):
         except RecordingError as error:
             self.refused.emit(str(error))
             return
-        # A generator: each slice of building the dashboard is one frame's work.
+        # A generator: each slice of building the dashboard takes one frame.
         if replay is not None:
             self._read, self._slices = replay, self._show(replay)
         else:
             self.opening.show_progress(round(self._opened.part * self._opened.size_bytes), self._opened.size_bytes)
 
     def _show(self, replay: Replay) -> Iterator[None]:
-        """Put the dashboard in the place of the progress, a slice a frame: in one go the window would stand still."""
+        """Replace the progress page with the dashboard, one slice per frame: in one go it would freeze the window."""
         replay.set_settings(self._settings())
         panel = WorkloadPanel()
         yield
@@ -354,7 +352,7 @@ class RecordingDocument(Document):
         self._show_text(replay, dashboard)
         yield from dashboard.prepare()
         yield
-        # The focus goes along only where it was on the page that leaves.
+        # Move the focus only if it was on the progress page.
         focused = False
         if self.focusWidget() is not None:
             focused = self.opening.isAncestorOf(self.focusWidget())
@@ -362,9 +360,9 @@ class RecordingDocument(Document):
         if focused:
             self.setFocus()
         yield
-        # Set at the end: until now `refresh` goes on with the slices.
+        # Last: until these are set, `refresh` continues with the slices.
         self.replay, self.dashboard = replay, dashboard
-        # The theme may have changed while it was built.
+        # The theme may have changed in the meantime.
         if dashboard.palette_ is not self._palette:
             dashboard.set_palette(self._palette)
         self._escape.setEnabled(False)
@@ -373,7 +371,7 @@ class RecordingDocument(Document):
         self.ready.emit()
 
     def show_run(self, number: int) -> None:
-        """Go to the end of a run, counted from 1, with its time in view; as soon as the recording has been read."""
+        """Go to the end of a run, counted from 1, with the run in view; once the recording has been read."""
         if self.replay is None or self.dashboard is None:
             self._wanted_run = number
             return
@@ -382,7 +380,7 @@ class RecordingDocument(Document):
         if not 1 <= number <= len(runs):
             return
         run, later = runs[number - 1], runs[number:]
-        # A run that never ended goes up to the next one, or to the end of the recording.
+        # A run that never ended extends to the next one, or to the end of the recording.
         if run.ended_s is not None:
             end_s = run.ended_s
         elif later:
@@ -394,7 +392,7 @@ class RecordingDocument(Document):
         self._show_text(self.replay, self.dashboard)
 
     def _add_parts(self, replay: Replay, dashboard: Dashboard) -> None:
-        """What the dashboard of a recording has beside that of the live session."""
+        """Add what the dashboard of a recording has and a live session's does not."""
         self.head = RecordingHead()
         self.notice = Notice()
         self.bar = ReplayBar(replay, dashboard.view, replay.settings.window_s)
@@ -413,27 +411,27 @@ class RecordingDocument(Document):
         dashboard.rows.insertWidget(dashboard.rows.count() - 1, self.bar)
 
     def _show_text(self, replay: Replay, dashboard: Dashboard) -> None:
-        """Bring up to date what the line above says, what the run was asked, and what could not be read."""
+        """Update the line above, the run's settings in the form, and notices about unreadable data."""
         dashboard.view.live = replay.following and replay.at_end
         begun, run = self._run(replay)
         start_s, end_s = replay.extent_s
         if replay.following:
             unfinished = "Being recorded"
         elif not replay.at_end:
-            unfinished = "Under way"
+            unfinished = "In progress"
         else:
             unfinished = "Never ended"
         if not begun:
-            unfinished = "Not begun yet"
+            unfinished = "Not started yet"
         seconds, place = end_s - start_s, self._opened.place
         self.head.show_recording(place, replay.began_wall_s, run, seconds, unfinished, begun=begun)
         dashboard.panel.progress.unfinished = unfinished
         self.run_again.setEnabled(run is not None)
-        # The form is filled once for each run, since that costs a frame.
+        # Fill the form once per run, since that takes a frame.
         if run is not None and run.run_id != self._shown_run:
             self._shown_run = run.run_id
             dashboard.panel.show_spec(run.workload, run.device, run.spec)
-        # A list that is the same is not reported again, or a notice that was closed would come back.
+        # An unchanged list is not shown again, or a closed notice would come back.
         notices = replay.notices
         if notices != self._notices:
             self._notices = notices
@@ -443,7 +441,7 @@ class RecordingDocument(Document):
                 self.notice.dismiss()
 
     def _report_notices(self, text: str) -> None:
-        """Say in place what could not be read."""
+        """Show a notice about what could not be read."""
         self.notice.report(text)
 
     def _again(self) -> None:
@@ -454,19 +452,19 @@ class RecordingDocument(Document):
 
     @staticmethod
     def _run(replay: Replay) -> tuple[bool, RunView | None]:
-        """The run at the place that is shown, and whether it has begun there: before the first one, that one."""
+        """Whether a run has begun at the current position, and that run; before the first run, the first one."""
         with replay.store.lock:
             run, whole = replay.store.run, replay.store.end.runs
             return run is not None or not whole, run if run is not None or not whole else whole[0]
 
     def set_palette(self, palette: Palette) -> None:
-        """Redraw in other colours."""
+        """Use these colours."""
         self._palette = palette
         if self.dashboard is not None:
             self.dashboard.set_palette(palette)
 
     def copy_values(self) -> None:
-        """Copy from the table or output that has the focus, else the selection of the plots."""
+        """Copy from the focused table or output, or else the selection of the plots."""
         if self.dashboard is not None:
             self.dashboard.copy_values()
 
@@ -476,16 +474,16 @@ class RecordingDocument(Document):
             self.dashboard.copy_picture()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        # Space without modifiers; a button or field that has the focus took it before.
+        # Space without modifiers; a focused button or field handles it first.
         if self.replay is not None and event.key() == Qt.Key.Key_Space and not event.modifiers():
             self.bar.toggle()
         else:
             super().keyPressEvent(event)
 
     def close_document(self) -> None:
-        """Let go of the file, and of what still reads it."""
+        """Close the file and stop everything that reads it."""
         self._closed = True
-        # A generator that is half way through is dropped before what it builds on is closed.
+        # Drop an unfinished generator before closing what it builds on.
         self._slices = iter(())
         self._opened.give_up()
         if self._read is not None:
@@ -493,11 +491,11 @@ class RecordingDocument(Document):
 
 
 FILE_LEAST_PX = 160
-"""Room that the file's name has at least."""
+"""Minimum width for the file's name."""
 
 
 class RecordingHead(QWidget):
-    """One line."""
+    """The line above a recording: what ran, where and how it ended."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -514,7 +512,7 @@ class RecordingHead(QWidget):
         for label in (self.label, self.file):
             label.setProperty("role", "muted")
         self.file.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
-        # The name takes what room there is, and asks for none.
+        # The name uses the room that is left and requests none.
         self.file.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self.file.setMinimumWidth(FILE_LEAST_PX)
         row.addWidget(self.what)
@@ -533,15 +531,15 @@ class RecordingHead(QWidget):
         *,
         begun: bool = True,
     ) -> None:
-        """Say what is known.
+        """Show what is known about the recording.
 
         Args:
-            place: the file, or the name of what is read.
+            place: the file, or the name of another source.
             began_wall_s: seconds since the epoch at session time 0.
-            run: the run that the recording is of, as it is at the position shown.
-            seconds: how long the recording is.
-            unfinished: what is said of a run that has not ended there.
-            begun: whether the run has begun there.
+            run: the run at the current position.
+            seconds: the length of the recording.
+            unfinished: the text for a run that has not ended at that position.
+            begun: whether the run has begun at that position.
         """
         if isinstance(place, Path):
             self._name = place.name
@@ -564,7 +562,7 @@ class RecordingHead(QWidget):
         self._fit()
 
     def show_machine(self, name: str, state: str, product: str) -> None:
-        """Say which machine is shown, how it is linked, and what it is."""
+        """Show a machine's name, the state of its connection, and its product name."""
         self._name = product
         self.file.setToolTip(plain_tip(product))
         _write(self.what, name)
@@ -581,7 +579,7 @@ class RecordingHead(QWidget):
 
 
 def workload_title(name: str) -> str:
-    """What a workload is called in the window."""
+    """A workload's title in the window."""
     known = workloads().get(name)
     if name == "watch":
         return "Own program"

@@ -1,5 +1,5 @@
-"""The recorded runs in a tab: the table of them, what is known of the selected one beside it, and a line that says how
-much room the recordings take of what the settings allow.
+"""The recorded runs in a tab: their table, details of the selected one, and a line with the disk space that recordings
+use and their limit.
 """
 
 from __future__ import annotations
@@ -39,34 +39,34 @@ from gpudash.units import format_bytes
 
 TITLE = "Recordings"
 HEADING, TRASH_HEADING = "RECORDED RUNS", "DELETED RUNS"
-TRASH_TIP = "Show what was deleted in the last 30 days, to bring it back"
+TRASH_TIP = "Show what was deleted in the last 30 days, to restore it"
 
-EMPTY = "Every run that is recorded appears here. Start a run (F5), and it is recorded while it runs."
-EMPTY_TRASH = "The trash is empty. What is deleted lies here for 30 days and can be restored."
+EMPTY = "Recorded runs appear here. Start a run (F5) to record one."
+EMPTY_TRASH = "The trash is empty. Deleted recordings stay here for 30 days and can be restored."
 READING = "Reading the recordings…"
-NONE_FOUND = "No run holds these words."
-COMPARE_TIP = "Lay the ticked runs over one another"
-TOO_MANY = f"At most {MOST_RUNS} runs are laid over one another; tick fewer"
+NONE_FOUND = "No run matches the search."
+COMPARE_TIP = "Overlay the ticked runs"
+TOO_MANY = f"At most {MOST_RUNS} runs can be overlaid; tick fewer"
 
 TICK = "Tick the runs to compare with “{name}”, then Compare."
 NARROW_WINDOW_PX = 1500
-"""Below it the pane of details is narrow."""
+"""Window width below which the details pane is narrow."""
 
 KINDS = "Recordings (*.gpudash);;All files (*)"
 
 
 class LibraryDocument(Document):
-    """The recorded runs: open, compare, name, tag and note them; lock, delete and restore their sessions.
+    """The recorded runs: open, compare, name, tag and annotate runs; lock, delete and restore their sessions.
 
     Args:
-        library_watcher: watches the folder; it is closed with the document.
-        undoing: the window's stack of what can be undone.
-        settings: gives the settings in force, for the limits.
-        open_recording: opens a recording, with a run of it, counted from 1, in view.
-        compare: compares runs, each ``FILE`` or ``FILE#N``.
+        library_watcher: watches the folder; closed with the document.
+        undoing: the window's undo stack.
+        settings: returns the current settings, for the limits.
+        open_recording: opens a recording, optionally at one of its runs, counted from 1.
+        compare: compares runs, given as ``FILE`` or ``FILE#N``.
         is_open: whether a recording is open in the window.
-        start: starts a run, which is offered while there is no recording.
-        palette: colours in force.
+        start: starts a run; offered while there is no recording.
+        palette: the colours in use.
     """
 
     title = TITLE
@@ -87,26 +87,24 @@ class LibraryDocument(Document):
         self._library_watcher = library_watcher
         self._undoing = undoing
         self._settings, self._open, self._compare, self._is_open = settings, open_recording, compare, is_open
-        # The object that is shown: the watcher makes a new one whenever anything changed.
+        # The library on display: the watcher makes a new object whenever anything changes.
         self._shown: Library | None = None
         self._offer = ""
         self.notice = Notice()
         self.search = QLineEdit()
-        # Runs that are to be ticked once their recording has been read.
+        # Runs to tick once their recording has been read.
         self._to_tick: list[Path] = []
         self.table = RunsTable(palette)
         self.details = Details()
         self.disk = DiskLine()
         self._empty = PlainLabel()
-        self.start_button = worded_button(
-            "Start a run   F5", "Run what the workload panel holds; it is recorded", start
-        )
+        self.start_button = worded_button("Start a run   F5", "Run what is in the workload panel, and record it", start)
         self._heading = title_label(HEADING)
         self._build()
         self.table.selectionModel().selectionChanged.connect(self._selection_changed)
         self.search.textChanged.connect(self._search)
         self.table.runs.ticked_changed.connect(self._selection_changed)
-        self.details.said.connect(self._say)
+        self.details.said.connect(self._save_label)
         self.table.activated.connect(lambda _index: self.open_selected())
         undoing.changed.connect(self._withdraw_offer)
         self.setFocusProxy(self.search)
@@ -126,7 +124,7 @@ class LibraryDocument(Document):
         self.group_button.setToolTip("List runs under the sessions they belong to, or all runs in one list")
         self.group_button.toggled.connect(self._group)
         self.add_button = worded_button(
-            "Add Files…", "List recordings that lie elsewhere, and tick them", self._add_files
+            "Add Files…", "List recordings from other folders, and tick them", self._add_files
         )
         self.open_button = worded_button(
             "Open", "Open the selected runs, each in its recording as a tab (Enter)", self.open_selected
@@ -141,8 +139,10 @@ class LibraryDocument(Document):
             "Move the sessions of the selected runs to the trash, where they are kept for 30 days (Del)",
             self.delete,
         )
-        self.restore_button = worded_button("Restore", "Bring the selected recordings back", self.restore_selected)
-        self.empty_button = worded_button("Empty Trash…", "Delete what is in the trash for good", self.ask_to_empty)
+        self.restore_button = worded_button("Restore", "Restore the selected recordings", self.restore_selected)
+        self.empty_button = worded_button(
+            "Empty Trash…", "Permanently delete everything in the trash", self.ask_to_empty
+        )
         self.trash_button = QPushButton("Show Trash")
         self.trash_button.setCheckable(True)
         self.trash_button.toggled.connect(lambda _shown: self._show(force=True))
@@ -172,7 +172,7 @@ class LibraryDocument(Document):
         self._build_menu()
 
     def _build_menu(self) -> None:
-        """The table's own menu, of a right click or the menu key."""
+        """Create the table's context menu."""
         for text, tip, run, key in (
             ("Open", "Open the selected runs, each in its recording as a tab", self.open_selected, ""),
             ("Delete", "Move the sessions of the selected runs to the trash", self.delete_or_nothing, "Del"),
@@ -196,7 +196,7 @@ class LibraryDocument(Document):
         self.details.set_narrow(self.width() < NARROW_WINDOW_PX)
 
     def showEvent(self, event: QShowEvent) -> None:
-        # The folder is not scanned while the tab is behind another one.
+        # The folder is not scanned while the tab is hidden.
         self._library_watcher.watch(True)
 
     def hideEvent(self, event: QHideEvent) -> None:
@@ -209,7 +209,7 @@ class LibraryDocument(Document):
 
     def _show(self, *, force: bool = False) -> None:
         library = self._library_watcher.library
-        # Called at every frame: only another object is another picture.
+        # Called in every frame: only a new object means a change.
         if library is self._shown and not force:
             return
         self._shown = library
@@ -218,7 +218,7 @@ class LibraryDocument(Document):
         else:
             entries = library.entries
         self.table.show_entries(entries)
-        # After the rows are there, before what depends on the ticks is shown.
+        # After the rows exist, before anything that depends on ticks is shown.
         self._tick_newest()
         self.disk.show_library(library, self._settings())
         if library.problem:
@@ -228,7 +228,7 @@ class LibraryDocument(Document):
 
     def _show_text(self, library: Library, there: bool) -> None:
         found = bool(self.table.shown())
-        # The text stands in the table's place, and the search stays where it is.
+        # The text takes the table's place; the search field stays.
         self._layers.setCurrentIndex(1 if found else 0)
         if there:
             text = NONE_FOUND
@@ -252,9 +252,9 @@ class LibraryDocument(Document):
         self.table.runs.arrange()
 
     def _into_table(self) -> None:
-        """Enter in the search box: to the first run that was found."""
+        """Enter in the search field: go to the first run found."""
         shown = self.table.shown()
-        # A heading is no run; it is taken only where nothing else was found.
+        # A heading is not a run; use it only if nothing else was found.
         first = next((row for row in shown if row.run is not None), shown[0] if shown else None)
         if first is not None:
             self.table.setFocus()
@@ -289,25 +289,25 @@ class LibraryDocument(Document):
         self.empty_button.setEnabled(bool(self._library_watcher.library.trash))
 
     def open_selected(self) -> None:
-        """Open the selected recordings, each at the first of its runs that is selected.
+        """Open the selected recordings, each at its first selected run.
 
-        Those in the trash are to be restored first, for they may be gone tomorrow.
+        Recordings in the trash must be restored first, as they may be deleted soon.
         """
         chosen = self.table.selected_entries()
         if self.in_trash and chosen:
             if len(chosen) == 1:
-                who = f"“{chosen[0].title}” lies"
+                who = f"“{chosen[0].title}” is"
             else:
-                who = f"{len(chosen)} recordings lie"
+                who = f"{len(chosen)} recordings are"
             self.notice.report(f"{who} in the trash; restore first, then open.", "note")
             return
-        # Reversed, so that of several selected runs of one recording the first one stays in the dict.
+        # Reversed, so that the first of several selected runs of a recording stays in the dict.
         shown = {row.entry.path: row.run.number for row in reversed(self.table.selected()) if row.run is not None}
         for entry in chosen:
             self._open(entry.path, shown.get(entry.path))
 
     def compare(self) -> None:
-        """Compare the ticked runs, the oldest as A; the selected ones where fewer than two are ticked."""
+        """Compare the ticked runs, the oldest as A; with fewer than two ticks, the selected runs."""
         rows = self._to_compare()
         if 2 <= len(rows) <= MOST_RUNS:
             self._compare([place_of(row) for row in rows])
@@ -319,13 +319,13 @@ class LibraryDocument(Document):
             LibraryRow(entry, run) for entry in entries for run in runs_of(entry) if (entry.path, run.number) in ticked
         ]
         if len(rows) < 2:
-            # Fewer than two ticks are none: the selection says what is meant.
+            # Fewer than two ticks do not count: use the selection.
             rows = [row for row in self.table.selected() if row.run is not None and not row.entry.trashed]
         return sorted(rows, key=lambda row: row.began_s)
 
     def offer_to_compare(self, paths: Sequence[Path]) -> None:
-        """Tick the newest run of each of these recordings, which may lie anywhere, and say what to do."""
-        # In the trash nothing can be ticked.
+        """Tick the newest run of each recording, from any folder, and explain how to compare them."""
+        # Runs in the trash cannot be ticked.
         if self.in_trash:
             self.trash_button.click()
         self.search.clear()
@@ -336,60 +336,60 @@ class LibraryDocument(Document):
         self.table.setFocus()
 
     def _add_files(self) -> None:
-        """Ask for recordings that lie elsewhere, list and tick them."""
+        """Choose recordings from elsewhere, list and tick them."""
         chosen, _kind = QFileDialog.getOpenFileNames(self, "Add recordings", str(Path.home()), KINDS)
         self.offer_to_compare([Path(name) for name in chosen])
 
     def _tick_newest(self) -> None:
-        """Tick what is to be ticked, as far as it has been read."""
+        """Tick the pending runs whose recording has been read."""
         for path in list(self._to_tick):
             rows = [row for row in self.table.shown() if row.run is not None and row.entry.path == path]
             if rows:
                 newest = max(rows, key=lambda row: row.began_s)
                 self._to_tick.remove(path)
-                # Ticked, selected and in view, since the list may be long.
+                # Ticked, selected and scrolled into view, since the list may be long.
                 self.table.runs.tick([newest.key], True)
                 self.table.select({newest.key})
                 self.table.scrollTo(self.table.currentIndex())
                 self.notice.report(TICK.format(name=name_of(newest)), "note")
 
     def lock_selected(self) -> None:
-        """Lock the selected recordings, or unlock them where all are locked."""
+        """Lock the selected recordings, or unlock them if all are locked."""
         chosen = self.table.selected_entries()
         locked = not all(entry.facts is not None and entry.facts.locked for entry in chosen)
         for entry in chosen:
             self._library_watcher.lock(entry.path, locked)
 
-    def _say(self, row: LibraryRow, what: RunWord, text: str) -> None:
-        """Name, tag or note a run; a session can be named alone."""
+    def _save_label(self, row: LibraryRow, what: RunWord, text: str) -> None:
+        """Name, tag or annotate a run; a session can only be named."""
         path, facts = row.entry.path, row.entry.facts
         if row.run is None:
-            # The value before is read now: undoing has to bring back this one, whatever is written meanwhile.
-            before, say = facts.title if facts is not None else "", partial(self._library_watcher.rename, path)
+            # Read the previous value now: undo must restore this one, whatever is written meanwhile.
+            before, save = facts.title if facts is not None else "", partial(self._library_watcher.rename, path)
         else:
-            before, say = getattr(row.run.label, what), partial(self._library_watcher.say, path, row.run.number, what)
-        say(text)
-        done = {"title": "Rename", "tags": "Tags", "note": "Note"}[what]
-        self._undoing.push(f"{done} of {name_of(row)}", partial(say, before), partial(say, text))
+            before, save = getattr(row.run.label, what), partial(self._library_watcher.say, path, row.run.number, what)
+        save(text)
+        done = {"title": "Rename", "tags": "Change Tags of", "note": "Change Note of"}[what]
+        self._undoing.push(f"{done} {name_of(row)}", partial(save, before), partial(save, text))
 
     def delete_or_nothing(self) -> None:
-        """Del: what lies in the trash already is left there."""
+        """Del: move to the trash; does nothing for recordings already there."""
         if not self.in_trash:
             self.delete()
 
     def delete(self) -> None:
-        """Move the selected recordings to the trash; the notice offers the way back."""
+        """Move the selected recordings to the trash; a notice offers to undo it."""
         moved, problems = self._to_trash(self.table.selected_entries())
         if moved:
             moves = _Moves(self._move_to_trash, self._library_watcher.restore, moved)
             text = _named([entry for entry, _place in moved])
-            self._undoing.push(f"Delete of {text}", moves.back, moves.forward)
+            self._undoing.push(f"Delete {text}", moves.back, moves.forward)
             if len(moved) > 1:
                 who = f"{len(moved)} recordings"
             else:
                 who = f"“{text}”"
             said = f"{who} moved to the trash."
-            # Kept to recognise it: the offer is withdrawn when Undo no longer means this step.
+            # Remembered to recognise the notice: the offer is withdrawn once Undo means another step.
             self._offer = " ".join([said, *problems])
             self.notice.report(self._offer, "note", button="Undo", run=self._undoing.undo)
             self.table.setFocus()
@@ -398,8 +398,8 @@ class LibraryDocument(Document):
         self.refresh()
 
     def _withdraw_offer(self) -> None:
-        """Undo would mean something else than the notice says, once another step was made or taken back."""
-        # Only the offer: any other notice stays.
+        """Close the notice after another step was made or undone: Undo would no longer match its text."""
+        # Only this offer: any other notice stays.
         if self.notice.text == self._offer:
             self.notice.dismiss()
 
@@ -413,18 +413,18 @@ class LibraryDocument(Document):
         return moved, problems
 
     def _move_to_trash(self, path: Path) -> Path:
-        """Move a recording to the trash; returns its place there.
+        """Move a recording to the trash; returns its new path.
 
         Raises:
-            RecordingError: one sentence, when it is in use or cannot be moved.
+            RecordingError: it is in use or cannot be moved; the message is one sentence.
         """
-        # Checked again for each move, also of an undo: the tab may have been opened since.
+        # Checked for each move, including redo: a tab may have been opened since.
         if self._is_open(path):
             raise RecordingError(f"{path.stem} is open in a tab; close it first.")
         return self._library_watcher.delete(path)
 
     def restore_selected(self) -> None:
-        """Bring the selected recordings back from the trash."""
+        """Restore the selected recordings from the trash."""
         restored, problems = [], []
         for entry in self.table.selected_entries():
             try:
@@ -435,23 +435,22 @@ class LibraryDocument(Document):
             moves = _Moves(
                 self._move_to_trash, self._library_watcher.restore, [(entry, entry.path) for entry, _ in restored]
             )
-            # Restoring may have numbered a name that was taken meanwhile; from now on these are the places to go back
-            # to.
+            # Restoring may have added a number if the name was taken; from now on these are the original paths.
             moves.places = [place for _entry, place in restored]
             text = _named([entry for entry, _place in restored])
-            self._undoing.push(f"Restore of {text}", moves.forward, moves.back)
+            self._undoing.push(f"Restore {text}", moves.forward, moves.back)
             self.said.emit(f"Restored {text}." if len(restored) == 1 else f"Restored {len(restored)} recordings.")
         if problems:
             self.notice.report(" ".join(problems))
         self.refresh()
 
     def ask_to_empty(self) -> None:
-        """Ask, for this cannot be undone, and delete what is in the trash."""
+        """Confirm, as this cannot be undone, then delete everything in the trash."""
         count = len(self._library_watcher.library.trash)
-        text = f"{count} recording{'s' * (count != 1)} and any reports in the trash are deleted for good."
+        text = f"{count} recording{'s' * (count != 1)} and any reports in the trash will be deleted permanently."
         box = message_box(self, QMessageBox.Icon.Warning, "Empty Trash", text)
         agree = box.addButton("Empty Trash", QMessageBox.ButtonRole.DestructiveRole)
-        # Cancel is the default, since this cannot be undone.
+        # Cancel is the default, as this cannot be undone.
         box.setDefaultButton(box.addButton(QMessageBox.StandardButton.Cancel))
         agree.clicked.connect(self._library_watcher.empty_trash)
         box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
@@ -481,11 +480,11 @@ def _named(entries: Sequence[LibraryEntry]) -> str:
 
 BAR_PX = 180
 PARTS = 1000
-"""Steps of the bar; Qt counts in 32 bits, too few for bytes."""
+"""Range of the bar; Qt's 32 bits are too few for bytes."""
 
 
 class DiskLine(QWidget):
-    """Number and size of the recordings beside their limits, as words and as a bar."""
+    """The number and size of the recordings and their limits, as text and as a bar."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -499,17 +498,17 @@ class DiskLine(QWidget):
         in_row(self.bar, self.label, 1, self.trash_label, parent=self, margins=(2, 0, 2, 0), spacing=12)
 
     def show_library(self, library: Library, settings: Settings) -> None:
-        """Show the figures of ``library`` against the limits in ``settings``."""
+        """Show the figures of ``library`` with the limits from ``settings``."""
         limit = settings.recordings_bytes
-        # The limit that is nearer decides.
+        # The limit that is closer to being reached counts.
         share = max(library.bytes / limit if limit else 1.0, len(library.entries) / settings.recordings_count)
         self.bar.setValue(round(PARTS * min(share, 1.0)))
-        size = f"{format_bytes(library.bytes)} of {format_bytes(limit)}"  # few MiB of GiB would read as none
+        size = f"{format_bytes(library.bytes)} of {format_bytes(limit)}"  # as a pair, a few MiB would read as 0
         self.label.setText(f"{len(library.entries)} of {settings.recordings_count} recordings, {size}")
-        tip = "Beyond either limit the oldest recordings that are not locked go to the trash when a session begins"
+        tip = "Beyond either limit, the oldest unlocked recordings are moved to the trash when a session begins"
         for part in (self.bar, self.label):
             part.setToolTip(plain_tip(tip))
-        self.bar.setAccessibleName(f"Room taken by recordings: {self.label.text()}")
+        self.bar.setAccessibleName(f"Disk space used by recordings: {self.label.text()}")
         days = round(KEPT_S / 86400)
         there = "empty"
         if library.trash:
@@ -518,12 +517,12 @@ class DiskLine(QWidget):
 
 
 class _Moves:
-    """Recordings that were moved to the trash together, and the ways between their two places.
+    """Recordings that were moved to the trash together, and how to undo and redo that.
 
     Args:
-        delete: moves one to the trash; gives its place there.
-        restore: moves one from its place in the trash to another; gives the place it was moved to.
-        moved: each recording as it was, with its place in the trash.
+        delete: moves a recording to the trash; returns its path there.
+        restore: moves a recording from its path in the trash to another; returns the path it got.
+        moved: each recording before the move, with its path in the trash.
     """
 
     def __init__(
@@ -537,27 +536,27 @@ class _Moves:
         self._trashed = [place for _entry, place in moved]
 
     def back(self) -> None:
-        """Out of the trash.
+        """Move all out of the trash.
 
         Raises:
-            RecordingError: a sentence for each of them that cannot be moved; the others are.
+            RecordingError: a sentence for each one that cannot be moved; the others are moved.
         """
-        # Places are of the last move, not of the first: each move may have numbered a name.
+        # The paths of the last move, not of the first: each move may have added a number to a name.
         trashed_places = zip(self._trashed, self.places, strict=True)
         self.places = _moved([partial(self._restore, trashed, place) for trashed, place in trashed_places])
 
     def forward(self) -> None:
-        """Into the trash.
+        """Move all into the trash.
 
         Raises:
-            RecordingError: a sentence for each of them that cannot be moved; the others are.
+            RecordingError: a sentence for each one that cannot be moved; the others are moved.
         """
         self._trashed = _moved([partial(self._delete, place) for place in self.places])
 
 
 def _moved(moves: Iterable[Callable[[], Path]]) -> list[Path]:
-    """Make every move; returns the new places."""
-    # All are tried: what cannot be moved must not keep the others from it.
+    """Perform every move; returns the new paths."""
+    # Try all: one that fails must not prevent the others.
     places, problems = [], []
     for move in moves:
         try:

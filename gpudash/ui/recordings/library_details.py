@@ -1,4 +1,5 @@
-"""What is known of the selected run or session, at the right of the table; a run is named, tagged and noted here."""
+"""The pane at the right of the library: details of the selected run or session, where a run is named, tagged and
+annotated."""
 
 from __future__ import annotations
 
@@ -33,12 +34,12 @@ WIDTH_PX, NARROW_PX, NOTE_PX = 280, 230, 64
 HEADINGS = {"run": "SELECTED RUN", "session": "SELECTED SESSION"}
 SEVERAL = "SELECTED RUNS"
 
-NOTHING = "Select a run to see what is known of it. Enter opens its recording, Space ticks it, Del deletes its session."
-NOTHING_IN_TRASH = "Select a run to see what is known of it. Restore brings its session back."
+NOTHING = "Select a run to see its details. Enter opens its recording, Space ticks it, Del deletes its session."
+NOTHING_IN_TRASH = "Select a run to see its details. Restore brings its session back."
 
 
 class _NoteEdit(QPlainTextEdit):
-    """A note; `edited` when the focus leaves it."""
+    """A note; emits `edited` when it loses the focus."""
 
     edited = Signal()
 
@@ -48,10 +49,10 @@ class _NoteEdit(QPlainTextEdit):
 
 
 class Details(QFrame):
-    """What is known of the selected run or session; a run can be named, tagged and noted here.
+    """Details of the selected run or session; a run can be named, tagged and annotated here.
 
     Signals:
-        said: the row, what is said of it (a `RunWord`), and the words.
+        said: the row, the edited field (a `RunWord`), and its new text.
     """
 
     said = Signal(object, str, str)
@@ -76,9 +77,9 @@ class Details(QFrame):
         self.heading = title_label(HEADINGS["run"])
         column.addWidget(self.heading)
         for text, field, tip in (
-            ("Name", self.title, "What it is called here; its recording's file keeps its name"),
-            ("Tags", self.tags, "Words to find the run by, with commas between them"),
-            ("Note", self.note, "Anything worth remembering of the run"),
+            ("Name", self.title, "The name shown here; the recording's file keeps its name"),
+            ("Tags", self.tags, "Words to find the run by, separated by commas"),
+            ("Note", self.note, "Anything worth remembering about the run"),
         ):
             label = PlainLabel(text, role="muted")
             label.setBuddy(field)
@@ -86,12 +87,12 @@ class Details(QFrame):
             self._labels.append((label, field))
             column.addWidget(label)
             column.addWidget(field)
-        scroll = QScrollArea()  # in a low window not all of it is seen at once
+        scroll = QScrollArea()  # a low window cannot show all of it
         scroll.setWidget(self._text)
         scroll.setWidgetResizable(True)
         scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         scroll.setFrameShape(QFrame.Shape.NoFrame)
-        scroll.setAccessibleName("What is known of the selected run")
+        scroll.setAccessibleName("Details of the selected run")
         column.addWidget(scroll, 1)
         self.title.editingFinished.connect(lambda: self._edited("title"))
         self.tags.editingFinished.connect(lambda: self._edited("tags"))
@@ -99,11 +100,11 @@ class Details(QFrame):
         self.show_rows(())
 
     def set_narrow(self, narrow: bool) -> None:
-        """Leave more room to the table."""
+        """Use less width, to leave more to the table."""
         self.setFixedWidth(NARROW_PX if narrow else WIDTH_PX)
 
     def show_rows(self, rows: Sequence[LibraryRow], *, in_trash: bool = False) -> None:
-        """Show the selected runs, whose sessions lie in the trash or do not."""
+        """Show the selected runs; ``in_trash`` if their sessions are in the trash."""
         before, self._shown = self._shown, rows
         single, kind = None, "run"
         if len(rows) == 1:
@@ -128,8 +129,8 @@ class Details(QFrame):
         for what, field in fields:
             field.setReadOnly(not changeable)
             if same and field.hasFocus():
-                continue  # what is being typed stays
-            text = self._said_of(single, what)
+                continue  # keep what is being typed
+            text = self._field_text(single, what)
             if isinstance(field, QLineEdit):
                 field.setText(text)
                 field.setCursorPosition(0)
@@ -144,7 +145,7 @@ class Details(QFrame):
         )
 
     @staticmethod
-    def _said_of(row: LibraryRow, what: RunWord) -> str:
+    def _field_text(row: LibraryRow, what: RunWord) -> str:
         if what == "title" or row.run is None:
             return name_of(row)
         return str(getattr(row.run.label, what))
@@ -156,7 +157,7 @@ class Details(QFrame):
         if len(self._shown) != 1 or field.isReadOnly():
             return
         text = (field.text() if isinstance(field, QLineEdit) else field.toPlainText()).strip()
-        if text != self._said_of(self._shown[0], what):
+        if text != self._field_text(self._shown[0], what):
             self.said.emit(self._shown[0], what, text)
 
 
@@ -172,18 +173,18 @@ def _counted(rows: Sequence[LibraryRow]) -> str:
 
 
 def _breakable(text: str) -> str:
-    """A path may be broken behind each folder, which Qt's labels do only where there is room to."""
+    """A path that may break after each folder: Qt's labels need zero-width spaces for that."""
     return text.replace("/", "/\u200b")
 
 
 def details_of(row: LibraryRow) -> list[tuple[str, str]]:
-    """(name, value) of everything that is known of one run or session."""
+    """Everything known about one run or session, as (name, value)."""
     entry, run, facts = row.entry, row.run, row.entry.facts
     rows = [("Began", date_of(row))]
     if run is not None:
         rows += [
             ("Workload", kind_of_run(run)),
-            ("Not as by default", ", ".join(differences_of(run.workload, run.spec))),
+            ("Not the default", ", ".join(differences_of(run.workload, run.spec))),
             ("Device", device_of(row)),
             ("Ended", ending_of(row)),
             ("Peak memory", peak_of(row)),
@@ -196,14 +197,14 @@ def details_of(row: LibraryRow) -> list[tuple[str, str]]:
         if facts is not None:
             length = facts.duration_s
         rows += [
-            ("Runs", str(len(runs_of(entry)) or "none, the machine was only watched")),
+            ("Runs", str(len(runs_of(entry)) or "none, only the machine was monitored")),
             ("State", ending_of(row)),
             ("Length", "" if length is None else format_duration(length)),
             ("Size on disk", format_bytes(entry.bytes)),
         ]
     rows.append(("File", str(entry.path)))
     if facts is not None and facts.locked:
-        rows.append(("Locked", "It is not deleted, and not tidied away when there are too many."))
+        rows.append(("Locked", "It is never deleted, not even when there are too many recordings."))
     if facts is not None and facts.damage:
         rows.append(("Damage", facts.damage))
     return [(name, value) for name, value in rows if value and value != UNKNOWN]

@@ -1,5 +1,5 @@
-"""The table of recorded runs: sorted by any column, filtered by what is typed, ticked to be compared, under a heading
-for each session; and what is said of each.
+"""The table of recorded runs, with a heading per session: sortable, searchable, and with ticks to compare runs; and
+the texts of its cells.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from gpudash.ui.widgets.tables import ARROW_ROOM, Column, Index, RowsModel
 from gpudash.units import format_bytes, format_date, format_duration
 
 ALARMING = ("out of memory", "failed", "damaged")
-"""Endings that are shown in the colour of trouble."""
+"""Endings shown in the alarm colour."""
 
 UNREAD, UNKNOWN = "…", "–"
 
 _ENDINGS = {"out_of_memory": "out of memory", "cancelled": "stopped", "running": "broken off"}
-"""A run's status, where it is not said as it is kept. "running" without a session that writes it was killed."""
+"""Texts for run statuses that are not shown as stored. A "running" run in a session without a writer was killed."""
 
 RunKey = tuple[Path, int]
-"""A recording and the number of a run in it; 0 is the session's own row."""
+"""A recording and the number of one of its runs; 0 is the session itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryRow:
-    """A run, or with `run` ``None`` the session that it belongs to."""
+    """A run, or a session if `run` is ``None``."""
 
     entry: LibraryEntry
     run: RunFacts | None = None
 
     @property
     def kind(self) -> Literal["run", "session"]:
-        """What it is a row of."""
+        """Whether the row is a run or a session."""
         if self.run is None:
             return "session"
         return "run"
@@ -56,19 +56,19 @@ class LibraryRow:
 
     @property
     def began_s(self) -> float:
-        """When it began, seconds since the epoch."""
+        """The start time in seconds since the epoch."""
         return self.entry.began_s + (0.0 if self.run is None else self.run.began_s)
 
 
 def runs_of(entry: LibraryEntry) -> tuple[RunFacts, ...]:
-    """The runs of a recording, as far as they have been read."""
+    """The runs of a recording that have been read so far."""
     if entry.facts is None:
         return ()
     return entry.facts.runs
 
 
 def place_of(row: LibraryRow) -> Path:
-    """A run as a comparison is given it: ``FILE``, or ``FILE#N`` where its recording has several."""
+    """A run's address for a comparison: ``FILE``, or ``FILE#N`` if its recording has several."""
     several = row.run is not None and len(runs_of(row.entry)) > 1
     if several and row.run is not None:
         return Path(f"{row.entry.path}#{row.run.number}")
@@ -76,7 +76,7 @@ def place_of(row: LibraryRow) -> Path:
 
 
 def name_of(row: LibraryRow) -> str:
-    """What a run is called; that of a session's only run may be the session's own, given by the user."""
+    """The name of a run. A session's only run takes the session's name if the user gave it one."""
     if row.run is None:
         return row.entry.title
     facts = row.entry.facts
@@ -87,12 +87,12 @@ def name_of(row: LibraryRow) -> str:
 
 
 def date_of(row: LibraryRow) -> str:
-    """When it began, in local time, to the second."""
+    """The start time in local time, to the second."""
     return f"{datetime.fromtimestamp(row.began_s).astimezone():%Y-%m-%d %H:%M:%S}"
 
 
 def ending_of(row: LibraryRow) -> str:
-    """How a run ended, or what is the matter with a session, in a word or two."""
+    """How a run ended, or the state of a session, in a word or two."""
     entry, run = row.entry, row.run
     if run is not None:
         if run.status == "running" and entry.written:
@@ -110,14 +110,14 @@ def ending_of(row: LibraryRow) -> str:
 
 
 def device_of(row: LibraryRow) -> str:
-    """Where a run took place."""
+    """The device that a run used."""
     if row.run is None:
         return UNKNOWN
     return shown_devices(row.run.device, row.run.spec) or UNKNOWN
 
 
 def session_text(entry: LibraryEntry) -> str:
-    """A session in a line: when, what the user calls it, how many runs it has, its size, what is the matter."""
+    """A session in one line: start, title, number of runs, size, and problems."""
     runs = len(runs_of(entry))
     counted = ""
     if runs:
@@ -135,7 +135,7 @@ def session_text(entry: LibraryEntry) -> str:
 
 
 def peak_of(row: LibraryRow) -> str:
-    """What a run itself held at most; where nothing tells that, the highest use beside it, and of what that is."""
+    """The peak memory of the run itself. If unknown, the highest use of the process or the GPU, and which of them."""
     found = None
     if row.run is not None:
         found = peak_bytes_of(row.run)
@@ -151,14 +151,14 @@ def peak_of(row: LibraryRow) -> str:
 
 
 def peak_bytes_of(run: RunFacts) -> int | None:
-    """The bytes of `peak_of`."""
+    """The peak of `peak_of` in bytes."""
     if run.own_peak_bytes is None:
         return run.peak_bytes
     return run.own_peak_bytes
 
 
 def duration_of(row: LibraryRow) -> str:
-    """How long a run took."""
+    """The duration of a run."""
     if row.run is None or row.run.seconds is None:
         return UNKNOWN
     return format_duration(row.run.seconds)
@@ -172,20 +172,20 @@ def loss_of(row: LibraryRow) -> str:
 
 
 def _of_run(read: Callable[[RunFacts], Any]) -> Callable[[LibraryRow], Any]:
-    """What ``read`` finds in a row's run; ``None`` in a session's own row."""
+    """Apply ``read`` to a row's run; ``None`` for a session."""
     return lambda row: None if row.run is None else read(row.run)
 
 
 @dataclass(frozen=True, slots=True)
 class _RunColumn:
-    """A column.
+    """One column of the table.
 
     Attributes:
         column: its heading.
-        label: what it says of a row.
-        value: what it is sorted by; ``None`` where that is unknown.
-        least: characters to which it may be cut where there is no room; 0 where it is whole or not there.
-        needed: whether it is there though it says nothing of any run.
+        label: the text of a row's cell.
+        value: the sort key; ``None`` if unknown.
+        least: the number of characters it may be cut to if space is short; 0 means whole or hidden.
+        needed: whether it is shown even if empty in all rows.
     """
 
     column: Column
@@ -195,9 +195,9 @@ class _RunColumn:
     needed: bool = False
 
 
-_PEAK_TIP = """Most that PyTorch had allocated for the run
-(process): on the CPU, of the whole process, with Python and PyTorch in it
-(GPU): of the whole GPU, with what others held of it"""
+_PEAK_TIP = """Most memory that PyTorch allocated for the run
+(process): on the CPU, for the whole process, including Python and PyTorch
+(GPU): for the whole GPU, including what others held"""
 
 
 def _name_key(row: LibraryRow) -> str:
@@ -230,7 +230,7 @@ COLUMNS = (
     _RunColumn(Column("ended"), ending_of, ending_of, needed=True),
     _RunColumn(Column("peak", right=True, tip=_PEAK_TIP), peak_of, _of_run(peak_bytes_of)),
     _RunColumn(Column("duration", right=True), duration_of, _of_run(lambda run: run.seconds)),
-    _RunColumn(Column("loss", right=True, tip="The last one"), loss_of, _of_run(lambda run: run.loss)),
+    _RunColumn(Column("loss", right=True, tip="The last value"), loss_of, _of_run(lambda run: run.loss)),
     _RunColumn(Column("tags"), _tags, _of_run(lambda run: run.label.tags.lower() or None), least=9),
     _RunColumn(Column("note"), _note, _of_run(lambda run: run.label.note.lower() or None), least=5),
 )
@@ -238,31 +238,31 @@ COLUMNS = (
 BEGAN, ENDED, NOTE = 1, 4, 9
 
 _CUT = (NOTE, 2, 8, 3)
-"""Columns that are cut where there is no room, one after another, and then left out: the note, the workload (which the
-name tells), the tags, the device. A tooltip has the words of each, and so has the pane at the right."""
+"""Columns to cut one after another if space is short, and then to hide: the note, the workload (which the name shows),
+the tags, the device. Tooltips and the details pane show the full texts."""
 
 NAME_CHARACTERS = 32
-"""Least width of the names, which is that of "training width 1024 on sim:0"."""
+"""Minimum width of the names: that of "training width 1024 on sim:0"."""
 
 WIDEST_NAME_PX, WIDEST_PX, ROOM_PX = 420, 230, 24
-"""Pixels: most that the names take before a note is cut, most that any other column takes, and what each takes beside
-its words."""
+"""Pixels: maximum width of the names before a note is cut, maximum width of any other column, and padding per
+column."""
 
 ROOMY_NAME_PX = 640
-"""Pixels of the names in a wide window: with more of them the figures would be far from the name they belong to."""
+"""Maximum width of the names in a wide window: beyond it the figures would be too far from their names."""
 
 MEASURED_ROWS = 200
 
 
 class RunsModel(RowsModel[LibraryRow]):
-    """Sessions and their runs, as they are arranged.
+    """Sessions and their runs, sorted and filtered.
 
     Signals:
-        ticked_changed: a run was ticked, or is no longer.
+        ticked_changed: a run was ticked or unticked.
 
     Attributes:
-        grouped: whether runs stand under their sessions.
-        ticked: the runs that are ticked.
+        grouped: whether runs are grouped by session.
+        ticked: the ticked runs.
     """
 
     ticked_changed = Signal()
@@ -277,9 +277,9 @@ class RunsModel(RowsModel[LibraryRow]):
         self._column, self._order = BEGAN, Qt.SortOrder.DescendingOrder
 
     def show_entries(self, entries: Sequence[LibraryEntry]) -> None:
-        """Show the runs of these."""
+        """Show the runs of these recordings."""
         self._entries = entries
-        # A recording that went takes its ticks with it.
+        # A recording that is gone takes its ticks with it.
         there = {(entry.path, run.number) for entry in entries for run in runs_of(entry)}
         if not self.ticked <= there:
             self.ticked &= there
@@ -287,7 +287,7 @@ class RunsModel(RowsModel[LibraryRow]):
         self.arrange()
 
     def search(self, text: str) -> None:
-        """Show what holds all words of ``text``, in any column, in the session's line or in the file's name."""
+        """Show rows that contain all words of ``text`` in any column, in the session's line or in the file's name."""
         self._searched = text.lower().split()
         self.arrange()
 
@@ -296,24 +296,24 @@ class RunsModel(RowsModel[LibraryRow]):
         self.arrange()
 
     def arrange(self) -> None:
-        """Put the rows in order."""
+        """Sort, filter and group the rows."""
         rows: list[LibraryRow] = []
         for entry in self._entries:
-            # A session without runs has a row of its own.
+            # A session without runs gets a row itself.
             own = [LibraryRow(entry, run) for run in (runs_of(entry) or (None,))]
             rows += filter(self._found, own)
         value = COLUMNS[self._column].value
-        # What is unknown stands last in either order.
+        # Unknown values come last in either order.
         known = [row for row in rows if value(row) is not None]
         known.sort(key=value, reverse=self._order is Qt.SortOrder.DescendingOrder)
         rows = [*known, *(row for row in rows if value(row) is None)]
-        # In the order of each session's first row, by whatever column the runs are sorted.
+        # Sessions are ordered by their first row, whatever column the runs are sorted by.
         if self.grouped:
             sessions: dict[Path, list[LibraryRow]] = {}
             for row in rows:
                 sessions.setdefault(row.entry.path, []).append(row)
             rows = [row for group in sessions.values() for row in _under_heading(group)]
-        # The same rows in the same order: the view keeps its place, selection and spans.
+        # The same rows in the same order: the view keeps its position, selection and spans.
         if [row.key for row in rows] == [row.key for row in self.rows]:
             self.update_rows(rows)
         else:
@@ -324,12 +324,12 @@ class RunsModel(RowsModel[LibraryRow]):
             cells = []
         else:
             cells = [column.label(row) for column in COLUMNS]
-        # In one text, so that each word may stand in another column.
+        # As one text, so that each word may be in another column.
         text = " ".join((row.entry.path.name, date_of(row), session_text(row.entry), *cells)).lower()
         return all(word in text for word in self._searched)
 
     def tick(self, keys: Iterable[RunKey], on: bool) -> None:
-        """Tick runs, or take their ticks away; a session has none."""
+        """Tick or untick runs; sessions are ignored."""
         runs = {key for key in keys if key[1]}
         if on:
             self.ticked = self.ticked | runs
@@ -386,13 +386,13 @@ class RunsModel(RowsModel[LibraryRow]):
 
 def _under_heading(group: list[LibraryRow]) -> list[LibraryRow]:
     if group[0].run is None:
-        # A row without a run is its own heading.
+        # A session without runs is its own heading.
         return group
     return [LibraryRow(group[0].entry), *group]
 
 
 class RunsTable(QTableView):
-    """The view: whole rows are selected, several with Ctrl or Shift; a click on a heading sorts; Space ticks."""
+    """The view. It selects whole rows, several with Ctrl or Shift; clicking a heading sorts; Space ticks."""
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -412,7 +412,7 @@ class RunsTable(QTableView):
         header.setHighlightSections(False)
         header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
         self._chosen: set[RunKey] = set()
-        # Kept by key: a reset of the model loses the selection.
+        # Kept by key: a model reset loses the selection.
         self.selectionModel().selectionChanged.connect(self._remember)
         self.runs.modelReset.connect(self._lay_out)
         self.runs.dataChanged.connect(self._fit)
@@ -423,7 +423,7 @@ class RunsTable(QTableView):
         self._lay_out()
 
     def set_palette(self, palette: Palette) -> None:
-        """Draw in other colours."""
+        """Use these colours."""
         self.runs.alarm, self.runs.muted = QColor(palette.critical), QColor(palette.muted)
         self.viewport().update()
 
@@ -431,9 +431,9 @@ class RunsTable(QTableView):
         self._chosen = {row.key for row in self.selected()}
 
     def _lay_out(self) -> None:
-        """A session's line goes across all columns; what was selected is again, once it is to be seen."""
+        """Let session rows span all columns, and restore the selection of rows that are visible again."""
         chosen = set(self._chosen)
-        # Selecting changes what is remembered, and rows that are filtered out must not be forgotten.
+        # Selecting changes what is remembered, and filtered-out rows must not be forgotten.
         self.select(chosen)
         self._chosen = chosen
         self.clearSpans()
@@ -443,17 +443,17 @@ class RunsTable(QTableView):
         self._fit()
 
     def _fit(self) -> None:
-        """Columns as wide as their words; where there is no room those that matter least are cut, and then left out."""
+        """Fit the columns to their texts. If space is short, the least important ones are cut, then hidden."""
         metrics = self.fontMetrics()
-        # All rows have one height, so that ten thousand need not be measured.
+        # All rows have the same height, so ten thousand need not be measured.
         self.verticalHeader().setDefaultSectionSize(metrics.height() + 9)
-        # The first rows stand for all; measuring each of ten thousand would hold up the window.
+        # Measure the first rows only: ten thousand would freeze the window.
         rows = [row for row in self.runs.rows if row.run is not None][:MEASURED_ROWS]
         cells = [(f"{column.column.title}{ARROW_ROOM}", *map(column.label, rows)) for column in COLUMNS]
         whole = [max(map(metrics.horizontalAdvance, text)) + ROOM_PX for text in cells]
         names_px = min(WIDEST_NAME_PX, whole[0] + ROOM_PX)
         widths = [px if position == NOTE else min(WIDEST_PX, px) for position, px in enumerate(whole)]
-        # A column that says nothing of any run is not there.
+        # Columns that are empty in all rows are hidden.
         shown = set()
         for position, column in enumerate(COLUMNS):
             if column.needed or not {"", UNKNOWN}.issuperset(map(column.label, rows)):
@@ -463,7 +463,7 @@ class RunsTable(QTableView):
         def missing(names_px: int) -> int:
             return names_px + sum(widths[place] for place in shown if place) - self.viewport().width()
 
-        # Two rounds: first everything is cut that may be, then it is left out, in the same order.
+        # Two passes in the same order: first cut columns, then hide them.
         for position in _CUT:
             least = COLUMNS[position].least * metrics.averageCharWidth() + ROOM_PX
             over = missing(names_px if position == NOTE else least_px)
@@ -471,10 +471,10 @@ class RunsTable(QTableView):
         for position in _CUT:
             if missing(least_px) > 0:
                 shown.discard(position)
-        # The names take what is left, within bounds.
+        # The names get what is left, within limits.
         widths[0] = max(least_px, min(-missing(0), max(names_px, ROOMY_NAME_PX)))
-        rest = max(0, -missing(widths[0]))  # a row ends where the table does
-        # A note has use for any room; otherwise all columns share it evenly.
+        rest = max(0, -missing(widths[0]))  # rows fill the width of the table
+        # A note can use any room; without one, all columns share it evenly.
         if NOTE in shown:
             widths[NOTE] += rest
         else:
@@ -497,41 +497,41 @@ class RunsTable(QTableView):
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Space:
             keys = [row.key for row in self.selected() if row.run is not None]
-            # Several at once are ticked where one of them is not.
+            # Several are ticked unless all of them already are.
             self.runs.tick(keys, not all(key in self.runs.ticked for key in keys))
             return
         super().keyPressEvent(event)
 
     def show_entries(self, entries: Sequence[LibraryEntry]) -> None:
-        """Show the runs of these; what was selected stays so."""
+        """Show the runs of these recordings; keep the selection."""
         self.runs.show_entries(entries)
 
     def select(self, keys: set[RunKey]) -> None:
-        """Select these rows and no others."""
+        """Select exactly these rows."""
         selection, flags = self.selectionModel(), QItemSelectionModel.SelectionFlag
         selection.clearSelection()
         for place, row in enumerate(self.runs.rows):
             if row.key in keys:
                 index = self.runs.index(place, 0)
                 selection.select(index, flags.Select | flags.Rows)
-                # The current row is where the arrow keys go on.
+                # Arrow keys continue from the current row.
                 selection.setCurrentIndex(index, flags.NoUpdate)
 
     def selected(self) -> list[LibraryRow]:
-        """The selected rows, from the top down."""
+        """The selected rows, from top to bottom."""
         places = {index.row() for index in self.selectionModel().selectedRows()}
         return [self.runs.rows[place] for place in sorted(places)]
 
     def selected_entries(self) -> list[LibraryEntry]:
-        """The sessions that something is selected of, each once."""
+        """The sessions of the selected rows, each once."""
         return list({row.entry.path: row.entry for row in self.selected()}.values())
 
     def shown(self) -> list[LibraryRow]:
-        """Every row, from the top down: runs, and where they are grouped their sessions."""
+        """All rows from top to bottom: runs, and headings if they are grouped."""
         return list(self.runs.rows)
 
     def text(self) -> str:
-        """The selected runs, or all when none is, as tab-separated text under a header."""
+        """The selected runs, or all if none is selected, as tab-separated text with a header."""
         rows = [row for row in self.selected() or self.shown() if row.run is not None]
         cells = [[column.label(row) for column in COLUMNS] for row in rows]
         return tab_separated([[column.column.title for column in COLUMNS], *cells])

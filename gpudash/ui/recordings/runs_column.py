@@ -1,4 +1,4 @@
-"""The second face of the column at the left: the last runs of this session and of the folder of recordings."""
+"""The second page of the left column: the latest runs of this session and of the recordings folder."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ from gpudash.units import format_count
 
 EMPTY = "Every run appears here, with its memory and how it ended. F5 starts one."
 READING = "Reading the recordings…"
-COMPARE_TIP = "Lay the ticked runs over one another, the oldest as A"
-TICK_TIP = "Tick two or more runs to lay them over one another"
-TOO_MANY = f"At most {MOST_RUNS} runs are laid over one another, the oldest of those ticked; tick fewer to compare"
+COMPARE_TIP = "Overlay the ticked runs, the oldest as A"
+TICK_TIP = "Tick two or more runs to overlay them"
+TOO_MANY = f"Only the {MOST_RUNS} oldest ticked runs are overlaid; tick fewer to compare"
 
 POLL_S = 0.5
-"""How often the session's own runs are looked at."""
+"""How often the session's own runs are polled."""
 
 
 class RunsColumn(QFrame):
-    """The runs, newest first; ticked ones are compared.
+    """The runs, newest first; ticked ones can be compared.
 
     Args:
-        session: whose own runs are in the list as well.
-        watch: begins to watch the folder of recordings.
+        session: its own runs are listed too.
+        watch: starts to watch the recordings folder.
         clock: monotonic seconds.
 
     Signals:
-        opened: a recording, and the number of its run that is to be seen.
-        own_chosen: the number of a run of the session that is to be seen.
-        compare: runs that are to be compared, each ``FILE`` or ``FILE#N``.
-        ticked_changed: runs that are to be laid over the live plots, written so.
-        library_wanted: the whole list, with its names, tags and notes.
-        counted: how many runs there are.
-        stop_wanted: the run that is on is to end.
+        opened: a recording, and the number of the run to show.
+        own_chosen: the number of the session's run to show.
+        compare: runs to compare, each ``FILE`` or ``FILE#N``.
+        ticked_changed: runs to overlay on the live plots, in the same form.
+        library_wanted: the library should be shown, with names, tags and notes.
+        counted: the number of runs.
+        stop_wanted: the current run should stop.
         said: a passing message.
     """
 
@@ -88,7 +88,7 @@ class RunsColumn(QFrame):
         self.all_button = worded_button("All recordings…", "Name, tag, lock and delete recorded runs", self._all)
         self.stop_button = QPushButton()
         self.stop_button.setProperty("role", "danger")
-        self.stop_button.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # as of the form's
+        self.stop_button.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # like the form's button
         self.stop_button.clicked.connect(self.stop_wanted)
         self._build()
         self.list.activated.connect(lambda index: self.open_row(self.list.runs.rows[index.row()]))
@@ -114,13 +114,13 @@ class RunsColumn(QFrame):
         self._polled_at = float("-inf")
 
     def begin(self) -> None:
-        """Watch the folder of recordings from now on, every second while the list is seen."""
+        """Watch the recordings folder from now on, every second while the list is visible."""
         if self._watcher is None:
             self._watcher = self._watch()
             self._watcher.watch(self.isVisible())
 
     def show_stop(self, form_button: QPushButton | None) -> None:
-        """Offer to end the run that is on, in the words of the form's button; ``None`` while none is."""
+        """Offer to stop the current run, with the text of the form's button; ``None`` if no run is active."""
         self.stop_button.setVisible(form_button is not None)
         if form_button is None:
             return
@@ -153,7 +153,7 @@ class RunsColumn(QFrame):
         self.counted.emit(len(rows) + len(self._recorded))
         if not self.isVisible():
             return
-        # another session may have begun since this one; what is nearly in order is soon sorted
+        # another session may have started later; sorting an almost sorted list is fast
         rows = sorted([*rows, *self._recorded], key=lambda row: row.began_s, reverse=True)
         self.list.show_rows(rows)
         self._pages.setCurrentIndex(0 if rows else 1)
@@ -167,14 +167,14 @@ class RunsColumn(QFrame):
         self.problem.setVisible(bool(said))
 
     def _take(self, library: Library, own: Path) -> None:
-        """Keep the rows of what is recorded; those of this session are the session's to tell."""
+        """Keep the rows of the recordings; this session's runs come from the session itself."""
         entries = tuple(entry for entry in library.entries if entry.path != own)
         if entries != self._shown:
             self._shown = entries
             self._recorded = rows_of(entries)
 
     def open_row(self, row: LibraryRow) -> None:
-        """Bring a run into view: one of this session in the plots, any other in a tab."""
+        """Show a run: in the plots if it belongs to this session, otherwise in a tab."""
         if row.run is None:
             self.said.emit(unreadable(row.entry))
         elif row.entry.path == (self._session.recording or NOWHERE):
@@ -183,7 +183,7 @@ class RunsColumn(QFrame):
             self.opened.emit(row.entry.path, row.run.number)
 
     def ticked(self) -> list[LibraryRow]:
-        """The runs that are ticked, the oldest first."""
+        """The ticked runs, the oldest first."""
         rows = [row for row in self.list.runs.rows if row.key in self.list.runs.ticked]
         return sorted(rows, key=lambda row: row.began_s)
 
@@ -213,9 +213,9 @@ class RunsColumn(QFrame):
             self.ticked_changed.emit(laid)
 
     def set_palette(self, palette: Palette) -> None:
-        """Draw in other colours."""
+        """Use these colours."""
         self.list.set_palette(palette)
 
     def close_watcher(self) -> bool:
-        """Watch no longer; false where the thread did not end in time."""
+        """Stop watching; false if the thread did not end in time."""
         return self._watcher is None or self._watcher.close()

@@ -1,4 +1,4 @@
-"""The list of the last runs: each with its name, an outline of its memory, how it ended, its peak and when it was."""
+"""The list of the latest runs: each with name, memory outline, ending, peak and time."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ ROW_PX = 66
 TICK_PX = 34
 MARGIN_PX = 10
 BOX_PX = 15
-"""Logical pixels: height of a row, width of the place where it is ticked, room around words, the box that is ticked."""
+"""Logical pixels: height of a row, width of the area to tick it, margin around text, and size of the check box."""
 
 OUTLINE_PX = (72, 30)
 """Width and height of the outline of a run's memory."""
 
 SMALL_PT = 8.0
-"""Points of what is looked up."""
+"""Point size of secondary text."""
 
 ROW_ROLE = Qt.ItemDataRole.UserRole
-"""Under which a view finds the `LibraryRow`."""
+"""The item role of a `LibraryRow`."""
 
 _SIGNS = {
     "finished": ("✓", "good"),
@@ -61,11 +61,11 @@ _SIGNS = {
     "running now": ("▶", "accent"),
     "broken off": ("!", "warn"),
 }
-"""How a run ended → its sign, and the colour of both in `Palette`."""
+"""How a run ended → its symbol, and the name of its colour in `Palette`."""
 
 
 def unreadable(entry: LibraryEntry) -> str:
-    """Why nothing of a recording can be read, in a sentence; "" where something can, or it has not been tried yet."""
+    """Why a recording cannot be read at all, in a sentence; "" if it can, or if that was not tried yet."""
     facts = entry.facts
     if facts is None or facts.runs or facts.duration_s is not None:
         return ""
@@ -73,10 +73,10 @@ def unreadable(entry: LibraryEntry) -> str:
 
 
 def rows_of(entries: Sequence[LibraryEntry]) -> list[LibraryRow]:
-    """The runs of these but for the demo's, and those of them that cannot be read, the newest first."""
+    """The runs of these recordings and those that cannot be read, newest first, without the demo's runs."""
     rows = []
     for entry in entries:
-        # What cannot be read has no runs, and stands for itself.
+        # An unreadable recording has no runs and gets a row itself.
         if unreadable(entry):
             rows.append(LibraryRow(entry))
             continue
@@ -86,14 +86,14 @@ def rows_of(entries: Sequence[LibraryEntry]) -> list[LibraryRow]:
 
 
 class RunsListModel(QAbstractListModel):
-    """Runs; their texts are made only when a row is drawn.
+    """The runs; their texts are created only when a row is drawn.
 
     Signals:
-        ticked_changed: a run was ticked, or is no longer.
+        ticked_changed: a run was ticked or unticked.
 
     Attributes:
-        rows: from the top down.
-        ticked: the runs that are ticked.
+        rows: from top to bottom.
+        ticked: the ticked runs.
     """
 
     ticked_changed = Signal()
@@ -143,20 +143,20 @@ class RunsListModel(QAbstractListModel):
         return True
 
     def show_rows(self, rows: Sequence[LibraryRow]) -> None:
-        """Show these; what is ticked and gone is ticked no more."""
+        """Show these rows; rows that are gone lose their ticks."""
         before = self.rows
         new = len(rows) - len(self.rows)
-        # The same rows as the same objects, as at most calls.
+        # The very same rows, as in most calls.
         if rows == before:
             return
         keys = [row.key for row in rows]
         keys_before = [row.key for row in before]
-        # The same runs with other facts: the view keeps its place and its selection.
+        # The same runs with other facts: the view keeps its position and selection.
         if keys == keys_before:
             self.rows = rows
             self.dataChanged.emit(self.index(0), self.index(len(rows) - 1))
             return
-        if new > 0 and keys[new:] == keys_before:  # new ones on top: the view stays where it is
+        if new > 0 and keys[new:] == keys_before:  # new rows on top: the view keeps its position
             self.beginInsertRows(QModelIndex(), 0, new - 1)
             self.rows = rows
             self.endInsertRows()
@@ -171,12 +171,12 @@ class RunsListModel(QAbstractListModel):
 
 
 def tickable(row: LibraryRow) -> bool:
-    """Whether a run can be compared: it is recorded."""
+    """Whether a run can be compared: it must be recorded."""
     return row.run is not None and row.entry.path != NOWHERE
 
 
 def sentence(row: LibraryRow) -> str:
-    """A row in words."""
+    """A row as a sentence."""
     if row.run is None:
         return f"{name_of(row)}, cannot be read: {unreadable(row.entry)}"
     return f"{name_of(row)}, {ending_of(row)}, peak {peak_of(row)}, {_when(row)}"
@@ -200,10 +200,10 @@ def _when(row: LibraryRow) -> str:
 
 
 class RunDelegate(QStyledItemDelegate):
-    """Draws a run in three lines, with the outline of its memory beside them; a click at the left ticks it.
+    """Draws a run in three lines with an outline of its memory beside them; clicking at the left ticks it.
 
     Attributes:
-        palette: colours in force.
+        palette: the colours in use.
     """
 
     def __init__(self, palette: Palette, parent: QObject | None = None) -> None:
@@ -216,11 +216,11 @@ class RunDelegate(QStyledItemDelegate):
     def editorEvent(self, event: QEvent, model: QAbstractItemModel, option: QStyleOptionViewItem, index: Index) -> bool:
         if isinstance(event, QMouseEvent):
             state = index.data(Qt.ItemDataRole.CheckStateRole)
-            # The place of the tick alone: a click elsewhere selects the row.
+            # Only the check box's area: a click elsewhere selects the row.
             inside = event.position().x() - option.rect.left() < scaled(TICK_PX)
             if state is None or not inside:
                 return False
-            # On release, as a check box does; the press is taken too, so that it does not select.
+            # On release, as for a check box; the press is consumed too, so that it does not select.
             if event.type() is QEvent.Type.MouseButtonRelease:
                 ticked = Qt.CheckState(state) is Qt.CheckState.Checked
                 if ticked:
@@ -278,7 +278,7 @@ class RunDelegate(QStyledItemDelegate):
         width = inner.width()
         line = inner.height() // 3
         self._write(painter, bold, self.palette.text, QRect(left, inner.top(), width, line), name_of(row))
-        # Room for the outline, which begins below the name's line.
+        # Leave room for the outline, which begins below the name.
         width -= scaled(OUTLINE_PX[0]) + scaled(8)
         second = QRect(left, inner.top() + line, width, line)
         ending = ending_of(row)
@@ -304,7 +304,7 @@ class RunDelegate(QStyledItemDelegate):
         small.setPointSizeF(SMALL_PT * text_scale())
         painter.setFont(small)
         painter.setPen(QColor(self.palette.muted))
-        # Two lines at most, less what breaking them by words costs.
+        # At most two lines, less what word wrapping loses.
         text = QFontMetrics(small).elidedText(_reason(row.entry), Qt.TextElideMode.ElideRight, 2 * inner.width() - 40)
         below = QRect(inner.left(), inner.top() + line, inner.width(), inner.height() - line)
         painter.drawText(below, int(Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextWordWrap), text)
@@ -316,7 +316,7 @@ class RunDelegate(QStyledItemDelegate):
         painter.drawText(room, int(Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft), shown)
 
     def _draw_outline(self, painter: QPainter, room: QRect, outline: Sequence[int | None]) -> None:
-        """The memory over the run's time; a part without a reading stays empty."""
+        """Draw the memory over the run's time; parts without a reading stay empty."""
         painter.fillRect(QRect(room.left(), room.bottom(), room.width(), 1), QColor(self.palette.border))
         if not outline:
             return
@@ -327,7 +327,7 @@ class RunDelegate(QStyledItemDelegate):
         for place, heights in _stretches(outline):
             line = QPolygonF()
             for number, value in enumerate(heights, place):
-                # A share in per cent of the run's own peak.
+                # Percent of the run's own peak.
                 y = room.bottom() - room.height() * value / 100
                 line.append(QPointF(room.left() + number * step, y))
                 line.append(QPointF(room.left() + (number + 1) * step, y))
@@ -342,10 +342,10 @@ class RunDelegate(QStyledItemDelegate):
 
 
 def _stretches(outline: Sequence[int | None]) -> Iterator[tuple[int, list[int]]]:
-    """The parts without a gap: where each begins, and its heights."""
+    """The parts without gaps: each one's start and heights."""
     begin = 0
     heights = list[int]()
-    # The None behind the last value closes the last stretch.
+    # The final None ends the last part.
     for place, value in enumerate((*outline, None)):
         if value is not None:
             heights.append(value)
@@ -357,13 +357,13 @@ def _stretches(outline: Sequence[int | None]) -> Iterator[tuple[int, list[int]]]
 
 
 def _reason(entry: LibraryEntry) -> str:
-    """Why it cannot be read, without the path that its name stands for already."""
+    """Why it cannot be read, without the path, as the name is shown already."""
     reason = unreadable(entry).replace(f"{entry.path} ", "").strip()
     return f"{reason[:1].upper()}{reason[1:]}"
 
 
 class RunsList(QListView):
-    """The view: arrows move, Space ticks, Enter or a double click opens."""
+    """The view: arrow keys move, Space ticks, Enter or a double click opens."""
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -380,17 +380,17 @@ class RunsList(QListView):
         self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
 
     def show_rows(self, rows: Sequence[LibraryRow]) -> None:
-        """Show these; the current row stays the current one, at its place in the view."""
+        """Show these rows; the current row stays current and keeps its place in the view."""
         current = self.current()
         place = self.verticalScrollBar().value()
         self.runs.show_rows(rows)
-        # Qt has kept the current row where rows were only changed or inserted.
+        # Qt keeps the current row if rows were only changed or inserted.
         if current is None or self.currentIndex().isValid():
             return
         found = next((number for number, row in enumerate(rows) if row.key == current.key), None)
         if found is not None:
             self.setCurrentIndex(self.runs.index(found))
-            # Making a row the current one scrolls to it.
+            # Making a row current scrolls to it.
             self.verticalScrollBar().setValue(place)
 
     def current(self) -> LibraryRow | None:
@@ -401,6 +401,6 @@ class RunsList(QListView):
         return None
 
     def set_palette(self, palette: Palette) -> None:
-        """Draw in other colours."""
+        """Use these colours."""
         self.delegate.palette = palette
         self.viewport().update()

@@ -1,1 +1,1 @@
-"""A memory snapshot in a tab: the cause first, then what filled the memory, who allocated it, and when."""
+"""A memory snapshot in a tab: first the cause, then what filled the memory, who allocated it, and when."""

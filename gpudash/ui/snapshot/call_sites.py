@@ -1,5 +1,5 @@
-"""Who allocated what is alive, by call site, function, file, category, size or stream; and what grew or shrank
-against another snapshot.
+"""Lists who allocated the live memory by call site, function, file, category, size or stream, and what grew or shrank
+compared with another snapshot.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ COLUMNS = (
     OWN,
     TOTAL,
     COUNT,
-    Column("share", right=True, tip="Of the bytes of all rows"),
+    Column("share", right=True, tip="Share of the bytes of all rows"),
     Column("what", tip="What the blocks are for, by their stacks"),
     WHERE,
 )
 
 CHANGE_COLUMNS = (
-    Column("B minus A", right=True, tip="Bytes that are live at the later moment less those at the earlier one"),
+    Column("B minus A", right=True, tip="Live bytes at the later moment minus those at the earlier one"),
     Column("A", right=True, tip="Live bytes at the earlier moment"),
     Column("B", right=True, tip="Live bytes at the later moment"),
     Column("blocks", right=True, tip="Live blocks, B minus A"),
@@ -44,18 +44,18 @@ CHANGE_COLUMNS = (
 )
 
 MOST_ROWS = 500
-"""Rows that are shown; what the rest holds is the last row."""
+"""Maximum number of rows; the last one sums up the rest."""
 
-EMPTY = "Nothing is live here. Esc takes the newest filter back."
-SAME = "Between the two moments nothing grew and nothing shrank."
+EMPTY = "Nothing is live here. Esc removes the last filter."
+SAME = "Nothing grew or shrank between the two moments."
 
 
 class WhoPane(QWidget):
-    """The table, and what it is grouped and ordered by.
+    """The table, with its grouping and its order.
 
     Signals:
-        group_changed: another of `GROUPS` was chosen.
-        row_changed: the `Holder` or `ChangeRow` in front, ``None`` when there is none.
+        group_changed: another one of `GROUPS` was chosen.
+        row_changed: the current `Holder` or `ChangeRow`; ``None`` if there is none.
     """
 
     group_changed = Signal()
@@ -80,25 +80,25 @@ class WhoPane(QWidget):
 
     @property
     def grouped_by(self) -> str:
-        """The chosen one of `GROUPS`."""
+        """The chosen entry of `GROUPS`."""
         return self.arrangement.grouped_by
 
     @property
     def front(self) -> Table:
-        """The table in sight."""
+        """The visible table."""
         if self._compares:
             return self.changes
         return self.table
 
     def show_holders(self, holders: Sequence[Holder]) -> None:
-        """Show who holds what is alive at one moment."""
+        """Show who holds the memory that is live at one moment."""
         self._compares = False
         self._holders = holders
         self._put_in_front()
         self._show_holders()
 
     def show_changes(self, changes: Sequence[ChangeRow], text: str) -> None:
-        """Show what grew and shrank between two moments; ``text`` says it in a sentence."""
+        """Show what grew and shrank between two moments; ``text`` sums it up in a sentence."""
         self._compares = True
         self._put_in_front()
         self.sums.setText(text)
@@ -142,7 +142,7 @@ def _cells(row: Holder, whole: int) -> tuple[str, ...]:
 
 
 def change_cells(change: ChangeRow) -> tuple[str, ...]:
-    """A row of a comparison, in the order of `CHANGE_COLUMNS`."""
+    """The cells of a comparison row, in the order of `CHANGE_COLUMNS`."""
     more = change.second_count - change.first_count
     sign = ""
     if more > 0:
@@ -160,13 +160,13 @@ def change_cells(change: ChangeRow) -> tuple[str, ...]:
 
 
 LEAVING_S = 1.0
-"""How long closing waits for the thread that works the second file out."""
+"""How long closing waits for the thread that analyses the second file."""
 
 NO_OTHER = "Choose a second snapshot: what is live at its peak (or out-of-memory) is compared with this one's."
 
 
 class ComparePane(QWidget):
-    """A button, a sentence and a table.
+    """Compares the snapshot with another file: a button, a sentence and a table.
 
     Signals:
         said: a sentence for the status line.
@@ -184,16 +184,14 @@ class ComparePane(QWidget):
         self._name = ""
         self._opened: OpenedSnapshot | None = None
         self._studying: Studying | None = None
-        self.button = worded_button(
-            "Choose a snapshot", "Choose the file that this snapshot is compared with", self._choose
-        )
+        self.button = worded_button("Choose a snapshot", "Choose the file to compare this snapshot with", self._choose)
         self.label = PlainLabel(role="muted", wraps=True)
         self.table = Table("Difference of two snapshots", CHANGE_COLUMNS, NO_OTHER)
         row = in_row((self.label, 1), self.button)
         in_column(row, (self.table, 1), parent=self, margins=(4, 6, 4, 2), spacing=4)
 
     def show_study(self, study: Study, name: str) -> None:
-        """The first of the two."""
+        """Set the first of the two snapshots."""
         self._study, self._name = study, name
 
     def _choose(self) -> None:
@@ -204,14 +202,14 @@ class ComparePane(QWidget):
             self.compare_with(Path(path))
 
     def compare_with(self, path: Path) -> None:
-        """Read another snapshot and show the difference once it is read."""
+        """Read another snapshot and show the difference when it is loaded."""
         self.close_other()
         self._opened = self._opener(path)
         self._opened.start()
         self._show_message(f"Reading {path.name}…")
 
     def refresh(self) -> None:
-        """Go on with what is being read."""
+        """Continue reading the second file."""
         if self._opened is None or self._study is None:
             return
         if self._studying is not None:
@@ -259,7 +257,7 @@ class ComparePane(QWidget):
         self.label.setText(text)
 
     def close_other(self) -> None:
-        """End the reading of the second file."""
+        """Stop reading the second file."""
         if self._studying is not None:
             self._studying.join(LEAVING_S)
             self._studying = None

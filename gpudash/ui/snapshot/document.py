@@ -1,4 +1,4 @@
-"""A snapshot file in a tab: opening it, explaining it, its keys and commands, and taking along what it shows."""
+"""A snapshot file in a tab: opening and explaining it, its keys and commands, and exports."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PAGE = "gpudash.ui.snapshot.page"
-"""What takes long to import, and so is imported while the file is read."""
+"""A module that is slow to import, so it is imported while the file is being read."""
 
 LEAVING_S = 1.0
-"""How long closing waits for a thread that works something out; it ends by itself and touches nothing of the screen."""
+"""How long closing waits for a background thread. Such a thread ends by itself and touches no widgets."""
 
 KINDS = {"csv": "Table (*.csv)", "png": "Picture (*.png)", "html": "Report (*.html)"}
 
 CAPTION = 26
-"""Logical pixels of the line under a picture."""
+"""Height in logical pixels of the line below a picture."""
 
 
 class SnapshotDocument(Document):
-    """One file.
+    """The document of one snapshot file.
 
     Args:
-        opened: the file; it is started here when nobody has.
-        palette: of the window.
-        opener: opens a second file for comparing.
+        opened: the file; it is started here unless it already was.
+        palette: the window's colours.
+        opener: opens a second file for comparison.
     """
 
     def __init__(
@@ -90,12 +90,12 @@ class SnapshotDocument(Document):
 
     @property
     def page(self) -> SnapshotPage:
-        """What is shown of the file, once the document is `ready`."""
+        """The page with the file's contents, once the document is `ready`."""
         assert self._page is not None
         return self._page
 
     def _build_on(self) -> bool:
-        """Build a part of the page, as long as that does not hold up the window; whether it is whole."""
+        """Build another part of the page, unless that would block the window; true once it is complete."""
         if self._built or self._importing.is_alive():
             return self._built
         if self._page is None:
@@ -139,7 +139,7 @@ class SnapshotDocument(Document):
         return self._page is not None and self._stack.currentWidget() is self._page
 
     def refresh(self) -> None:
-        """Go on with opening, and take answers; the window's timer calls it."""
+        """Continue opening and fetch answers; called by the window's timer."""
         if self._closed or self._refused:
             return
         whole = self._build_on()
@@ -192,7 +192,7 @@ class SnapshotDocument(Document):
         self._show(self._wanted)
 
     def show_device(self, number: int) -> None:
-        """Show another device of the file."""
+        """Show another device in the file."""
         if number in self._studies:
             self._show(number)
         elif self._studying is None:
@@ -214,32 +214,32 @@ class SnapshotDocument(Document):
             self.page.who.table.view.setFocus()
 
     def set_palette(self, palette: Palette) -> None:
-        """Redraw in other colours."""
+        """Use these colours."""
         self._palette = palette
         if self._built:
             self.page.set_palette(palette)
 
     def leave(self) -> None:
-        """Take the newest choice back; while opening, give it up."""
+        """Undo the last selection; while the file is opening, cancel."""
         if not self.ready:
             self.closed.emit()
         elif not self.page.selector.take_back():
             self.said.emit("Everything is shown. Ctrl+W closes the tab.")
 
     def copy_report(self) -> None:
-        """Put the explanation on the clipboard as text."""
+        """Copy the explanation to the clipboard as text."""
         if self.ready and self.page.study is not None:
             QGuiApplication.clipboard().setText("\n".join(report(self.page.study.explanation)))
             self.said.emit("Copied the report.")
 
     def copy_values(self) -> None:
-        """Put the table in front on the clipboard as tab-separated text."""
+        """Copy the visible table to the clipboard as tab-separated text."""
         if self.ready:
             QGuiApplication.clipboard().setText(self.page.table_text())
             self.said.emit("Copied the table.")
 
     def copy_picture(self) -> None:
-        """Put a picture of the page on the clipboard."""
+        """Copy a picture of the page to the clipboard."""
         if self.ready:
             QGuiApplication.clipboard().setPixmap(self._picture())
             self.said.emit("Copied the picture.")
@@ -255,7 +255,7 @@ class SnapshotDocument(Document):
             self.export(kind, Path(path))
 
     def export(self, kind: str, path: Path) -> None:
-        """Write the table in front ("csv"), the page ("png") or the report ("html")."""
+        """Write the visible table ("csv"), the page ("png") or the report ("html")."""
         if not self.ready:
             return
         try:
@@ -273,7 +273,7 @@ class SnapshotDocument(Document):
 
     def _report(self, path: Path) -> None:
         if self._reporting is not None:
-            self.said.emit("A report is being written already.")
+            self.said.emit("A report is already being written.")
             return
         from gpudash.memory.snapshot import report_html
 
@@ -292,7 +292,7 @@ class SnapshotDocument(Document):
         self.said.emit(f"Writing {path.name}…")
 
     def close_document(self) -> None:
-        """End everything that is under way for this document."""
+        """Stop all work in progress for this document."""
         self._closed = True
         if self._built:
             self.page.compare.close_other()
@@ -304,7 +304,7 @@ class SnapshotDocument(Document):
 
 
 def fullest(snapshot: Snapshot) -> int:
-    """Place of the device of which there is most to see: one that ran out, then most events, then most memory."""
+    """The index of the most informative device: one that ran out of memory, then most events, then most memory."""
 
     def weight(number: int) -> tuple[bool, int, int]:
         device = snapshot.devices[number]
@@ -315,10 +315,10 @@ def fullest(snapshot: Snapshot) -> int:
 
 
 class Reporting(threading.Thread):
-    """Writes a report in the background, since it may have to try changes by replay.
+    """Writes a report in the background, since it may replay the trace with several changes.
 
     Attributes:
-        message: what came of it, in a sentence; "" until then.
+        message: the outcome in a sentence; "" until then.
     """
 
     def __init__(self, path: Path, make: Callable[[], str]) -> None:
@@ -332,7 +332,7 @@ class Reporting(threading.Thread):
             self._path.write_text(self._make(), encoding="utf-8", errors="backslashreplace")
         except OSError as error:
             self.message = not_written(self._path, error)
-        except Exception as error:  # whatever a file's content leads to is told
+        except Exception as error:  # errors caused by the file's content are reported
             logger.exception("the report of a snapshot was not made")
             self.message = f"The report of {self._path.name} was not made ({type(error).__name__}: {error})."
         else:
@@ -340,12 +340,12 @@ class Reporting(threading.Thread):
 
 
 def not_written(path: Path, error: OSError) -> str:
-    """Why a file is not there, in a sentence."""
+    """Why the file was not written, in a sentence."""
     return f"{path.name} was not written: {error.strerror or error}."
 
 
 def as_csv(text: str) -> str:
-    """Tab-separated text, whose cells are harmless, as comma-separated, quoted where it has to be."""
+    """Tab-separated text with safe cells as comma-separated text, quoted where needed."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerows(line.split("\t") for line in text.split("\n"))
@@ -353,7 +353,7 @@ def as_csv(text: str) -> str:
 
 
 def picture(widget: QWidget, caption: str, palette: Palette) -> QPixmap:
-    """What is seen of ``widget``, over its caption."""
+    """The visible part of ``widget``, with its caption below."""
     seen = widget.grab()
     ratio = seen.devicePixelRatio()
     whole = QPixmap(seen.width(), seen.height() + round(CAPTION * ratio))

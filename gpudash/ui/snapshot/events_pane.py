@@ -1,6 +1,6 @@
-"""The events of the trace in a table, with what narrows them; the selected one is the moment.
+"""A table of the trace's events with filters; selecting an event selects its moment.
 
-Only the rows in sight are ever made, however many there are.
+Only visible rows are created, however many events there are.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from gpudash.ui.widgets.tables import Column, RowsModel
 from gpudash.units import format_bytes, format_count, parse_size
 
 WIDTHS = (80, 92, 120, 84, 128, 56)
-"""Logical pixels of the columns but the last: cells are never measured, since there may be millions."""
+"""Widths in logical pixels of all columns but the last: measuring millions of cells would take too long."""
 
 COPIED = 10_000
-"""Most rows that are copied at once."""
+"""Maximum number of rows to copy at once."""
 
 
 class EventsPane(QWidget):
-    """The table.
+    """The table of events and its filters.
 
     Signals:
         picked: the moment after the selected event.
@@ -121,7 +121,7 @@ class EventsPane(QWidget):
         self.sums.setText(f"{all_of_them} events" if shown == all_of_them else f"{shown} of {all_of_them} events")
 
     def show_moment(self, moment: int) -> None:
-        """Bring the event of ``moment`` into sight."""
+        """Select the event of ``moment`` and scroll to it."""
         selected = self.view.selectionModel()
         if self.model is None or selected is None:
             return
@@ -143,7 +143,7 @@ class EventsPane(QWidget):
             self.picked.emit(int(self.model.rows[row]))
 
     def text_of(self) -> str:
-        """The selected rows, or those from the first on when fewer than two are, as tab-separated text."""
+        """The selected rows as tab-separated text; with fewer than two selected, the rows from the first on."""
         if self.model is None:
             return ""
         chosen = sorted({index.row() for index in self.view.selectionModel().selectedRows()})
@@ -166,12 +166,12 @@ EVENT_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which events are shown.
+    """Which events to show.
 
     Attributes:
-        action: only these; "" for all, "segments" for those of the device itself.
-        text: only those with it in their stack.
-        least_bytes: only those of this size or more.
+        action: only this action; "" for all, "segments" for segment events.
+        text: only events with this text in their stack.
+        least_bytes: only events of at least this size.
     """
 
     action: str = ""
@@ -180,7 +180,7 @@ class Filter:
 
 
 def matching(columns: Columns, stacks: Sequence[Stack], wanted: Filter) -> NDArray[np.int64]:
-    """Numbers of the events that ``wanted`` lets through, ascending."""
+    """The numbers of the events that pass the filter ``wanted``, ascending."""
     keep = np.ones(len(columns), dtype=bool)
     if wanted.action == "segments":
         keep &= (columns.action >= SEGMENT_ALLOC) & (columns.action < OOM)
@@ -191,7 +191,7 @@ def matching(columns: Columns, stacks: Sequence[Stack], wanted: Filter) -> NDArr
     if wanted.text:
         text = wanted.text.lower()
         hits = np.array([_mentions(stack, text) for stack in stacks] + [False], dtype=bool)
-        keep &= hits[columns.stack]  # NONE is the last
+        keep &= hits[columns.stack]  # NONE is -1: the last entry
     return np.flatnonzero(keep)
 
 
@@ -200,11 +200,11 @@ def _mentions(stack: Stack, text: str) -> bool:
 
 
 class EventsModel(RowsModel[np.int64]):
-    """Rows of `matching` events; cells are made when they are asked for.
+    """Rows of `matching` events; cells are created on demand.
 
     Args:
         columns: the trace.
-        sites: words of the place of each stack.
+        sites: the label of each stack's call site.
     """
 
     def __init__(self, columns: Columns, sites: Sequence[str], parent: Any = None) -> None:
@@ -217,14 +217,14 @@ class EventsModel(RowsModel[np.int64]):
         self._began_us = int(known[0]) if len(known) else None
 
     def row_of(self, event: int) -> int:
-        """The row of an event, or of the last before it; -1 when there is none."""
+        """The row of an event, or of the last shown one before it; -1 if there is none."""
         return int(np.searchsorted(np.asarray(self.rows), event, "right")) - 1
 
     def label(self, row: np.int64, column: int) -> str:
         return self.cells(row)[column]
 
     def cells(self, row: np.int64) -> tuple[str, ...]:
-        """The words of one event."""
+        """The texts of one event."""
         columns, event = self.trace, int(row)
         time_us, stack = int(columns.time_us[event]), int(columns.stack[event])
         address = int(columns.address[event])

@@ -1,5 +1,5 @@
-"""The page of a snapshot that was read: the cause, then four linked panes and the tabs beside them, of which one shows
-what grew between steps.
+"""The page of a loaded snapshot: the cause, then four linked panes and the tabs beside them. One of the tabs shows what
+grew between steps.
 """
 
 from __future__ import annotations
@@ -48,29 +48,29 @@ from gpudash.units import format_bytes, format_count
 
 GROWTH_COLUMNS = (
     Column("per step", right=True, tip="Bytes that stay behind at every step"),
-    Column("so far", right=True, tip="Bytes that have stayed"),
+    Column("so far", right=True, tip="Bytes kept so far"),
     Column("steps", right=True, tip="Steps that left something behind"),
     Column("where", wide=True),
 )
 
 STEP_COLUMNS = (
     Column("step", right=True),
-    Column("peak", right=True, tip="Most that was allocated in it"),
+    Column("peak", right=True, tip="Most memory allocated during the step"),
     Column("at its end", right=True, tip="Allocated at its end"),
-    Column("kept", right=True, tip="Allocated at its end less that at its beginning"),
+    Column("kept", right=True, tip="Allocated at its end minus that at its beginning"),
     Column("events", wide=True),
 )
 
 HELD_AT = "Bytes that each line held at {}, and kept of every step."
-NO_GROWTH = "No line keeps something of every step."
+NO_GROWTH = "No line keeps memory from every step."
 NO_STEPS = "No steps were found: neither annotations nor stacks of an optimizer show where one ends."
 
 
 class StepsPane(QWidget):
-    """Two tables.
+    """Two tables: the program's steps, and the lines that grow.
 
     Signals:
-        compared: the moments (later, earlier) of the step in front.
+        compared: the moments (later, earlier) of the selected step.
     """
 
     compared = Signal(object)
@@ -100,7 +100,7 @@ class StepsPane(QWidget):
 
     @property
     def front(self) -> Table:
-        """The table that a copy is taken from."""
+        """The table to copy from."""
         if self.growth.view.hasFocus():
             return self.growth
         return self.steps
@@ -123,7 +123,7 @@ def steps_text(steps: Sequence[Step], growth: Sequence[Growth]) -> str:
         return ""
     kept = sum(step.kept for step in steps[1:-1])
     if len(steps) > 2 and kept == 0:
-        return f"{format_count(len(steps))} steps; those that were recorded whole end with what they began with."
+        return f"{format_count(len(steps))} steps; complete ones end with as much as they began with."
     if len(steps) == 1:
         return "One step; click it to see what it left behind."
     return f"{format_count(len(steps))} steps; click one to see what it left behind."
@@ -149,17 +149,17 @@ def _step_cells(step: Step) -> tuple[str, ...]:
 
 
 SETTINGS_COLUMNS = (Column("setting"), Column("value", wide=True))
-NO_SETTINGS = "The snapshot says nothing of the allocator's settings."
+NO_SETTINGS = "The snapshot does not contain the allocator's settings."
 
 EXPORTS = (
-    ("csv", "Table in front as CSV…", "Save the rows of the table in front"),
-    ("png", "Page as picture…", "Save what is seen as a PNG"),
+    ("csv", "Visible table as CSV…", "Save the rows of the visible table"),
+    ("png", "Page as picture…", "Save the visible page as a PNG"),
     ("html", "Report as HTML…", "Save the whole explanation as one file that opens in a browser"),
 )
 
 
 class SnapshotPage(QWidget):
-    """All panes over one `Selector`.
+    """All panes, linked by one `Selector`.
 
     Args:
         opened: answers what-if questions.
@@ -167,7 +167,7 @@ class SnapshotPage(QWidget):
 
     Signals:
         said: a sentence for the status line.
-        device_chosen: another device of the file.
+        device_chosen: another device in the file was chosen.
     """
 
     said = Signal(str)
@@ -191,7 +191,7 @@ class SnapshotPage(QWidget):
         self._building = self._parts(opened, opener, source, palette)
 
     def build(self) -> bool:
-        """Build another part, each in some ten milliseconds; whether the page is whole."""
+        """Build another part in about ten milliseconds; true once the page is complete."""
         return next(self._building, True)
 
     def _parts(
@@ -201,7 +201,7 @@ class SnapshotPage(QWidget):
         source: SourceLine,
         palette: Palette,
     ) -> Iterator[bool]:
-        """Make the parts, each inside of what is there: to be moved as a whole would cost its style anew."""
+        """Create each part inside its final parent: reparenting would compute its style again."""
         self._frame()
         self.header = SnapshotHeader()
         self.filled = FilledPanel(palette)
@@ -244,7 +244,7 @@ class SnapshotPage(QWidget):
         self._connect()
 
     def _frame(self) -> None:
-        """What the parts are put into, from the outside to the inside."""
+        """Create the containers, from the outside in."""
         self._outer = QVBoxLayout(self)
         self._outer.setContentsMargins(12, 6, 12, 6)
         self._outer.setSpacing(6)
@@ -357,7 +357,7 @@ class SnapshotPage(QWidget):
             self._fill(front)
 
     def _fill_once(self, pane: QWidget) -> None:
-        """What no selection changes is shown when it is first looked at."""
+        """Fill a pane that does not depend on the selection, when it is first shown."""
         study = self.study
         if study is None:
             return
@@ -410,7 +410,7 @@ class SnapshotPage(QWidget):
 
     def _show_path(self, path: CallPath) -> None:
         if self.study is not None and path:
-            self.stack.show_stack(self.study.lines_of(path), "of the frame in front")
+            self.stack.show_stack(self.study.lines_of(path), "of the current frame")
             self._allow_stack(True)
 
     def _pick(self, moments: tuple[int, int | None]) -> None:
@@ -442,14 +442,14 @@ class SnapshotPage(QWidget):
             self.said.emit("No request was refused in this snapshot.")
 
     def focus_pane(self, number: int) -> None:
-        """Bring the keyboard to pane 1, 2, 3 or 4."""
+        """Move the keyboard focus to pane 1, 2, 3 or 4."""
         if number == 2:
             self.tabs.setCurrentWidget(self.who)
         panes = (self.bar, self.who.front.view, self.timeline, self.stack.text)
         panes[number - 1].setFocus(Qt.FocusReason.ShortcutFocusReason)
 
     def show_icicle(self) -> None:
-        """Bring the icicle to the front."""
+        """Switch to the icicle."""
         self.tabs.setCurrentWidget(self.icicle)
         self.icicle.view.setFocus(Qt.FocusReason.ShortcutFocusReason)
 
@@ -465,12 +465,12 @@ class SnapshotPage(QWidget):
             self.tabs.setCurrentWidget(self.blocks)
 
     def refresh(self) -> None:
-        """Go on with what is under way: answers, a second file."""
+        """Continue pending work: answers, and a second file."""
         self.what_if.refresh()
         self.compare.refresh()
 
     def table_text(self) -> str:
-        """The table in front as tab-separated text under a header; that of who, where no table is."""
+        """The visible table as tab-separated text with a header; without a visible table, the one of call sites."""
         front = self.tabs.currentWidget()
         if front is self.events:
             return self.events.text_of()
@@ -489,7 +489,7 @@ class SnapshotPage(QWidget):
         return table.text()
 
     def set_palette(self, palette: Palette) -> None:
-        """Redraw in other colours."""
+        """Use these colours."""
         self._palette = palette
         for part in (self.bar, self.timeline, self.blocks, self.treemap, self.icicle, self.lines):
             part.set_palette(palette)
@@ -500,10 +500,10 @@ class SnapshotPage(QWidget):
 
 
 class LinesPane(HeldSource):
-    """The source of the program, with what its lines held at the moment that is looked at."""
+    """The program's source, with the bytes that each line held at the selected moment."""
 
     def show_moment(self, study: Study, moment: int) -> None:
-        """Show a moment of a device, and what lines have kept of every step in all."""
+        """Show the bytes per line at a moment of a device, and what lines keep per step."""
         grows = {(line.file, line.line): line.bytes_per_step for line in study.growth}
         held = study.requests.held_by_line(moment)
         with_growth = {place: replace(one, growth=grows.get(place, 0.0)) for place, one in held.items()}
@@ -511,7 +511,7 @@ class LinesPane(HeldSource):
 
 
 class SettingsPane(QWidget):
-    """One table: the settings, then the file."""
+    """A table with the allocator's settings, then those of the file."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -519,7 +519,7 @@ class SettingsPane(QWidget):
         in_column(self.table, parent=self, margins=(4, 6, 4, 2))
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
-        """Show what a file tells of itself."""
+        """Show the settings that the file contains."""
         rows = [(name, text_of(value)) for name, value in sorted(snapshot.settings.items())]
         if not rows:
             rows = [("allocator settings", "not in this file")]
@@ -530,7 +530,7 @@ class SettingsPane(QWidget):
 
 
 def text_of(value: object) -> str:
-    """A setting's value in words."""
+    """The value of a setting as text."""
     if isinstance(value, Mapping):
         return ", ".join(_pairs(value)) or "none"
     if isinstance(value, bool):
@@ -545,12 +545,12 @@ def text_of(value: object) -> str:
 
 
 class SnapshotHeader(CauseHeader):
-    """The cause, the choice of a device, and what can be taken along.
+    """The cause, the choice of a device, and the export buttons.
 
     Signals:
-        copy_requested: the report shall be copied.
-        export_requested: "csv", "png" or "html".
-        device_chosen: a place in the list of devices.
+        copy_requested: the report should be copied.
+        export_requested: an export as "csv", "png" or "html" was requested.
+        device_chosen: the index of the chosen device.
     """
 
     copy_requested = Signal()
@@ -575,14 +575,14 @@ class SnapshotHeader(CauseHeader):
         self.export.setMenu(menu)
 
     def show_devices(self, names: Sequence[str], chosen: int) -> None:
-        """Offer devices; the choice is absent where there is one."""
+        """List the devices; the choice is hidden if there is only one."""
         self.device.clear()
         self.device.addItems(list(names))
         self.device.setCurrentIndex(chosen)
         self.device.setVisible(len(names) > 1)
 
     def show_explanation(self, found: Explanation, title: str) -> None:
-        """Show what ``found`` says under ``title``."""
+        """Show the explanation ``found`` under ``title``."""
         self.show_cause(found, title)
         remedies = found.remedies if found.requested_bytes is not None else ()
         self.remedies.show_remedies(remedies, found.remedies_note)

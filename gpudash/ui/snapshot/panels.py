@@ -1,4 +1,4 @@
-"""Panes 1 and 3: what filled the memory, with the chips and the search that narrow it, and when it did."""
+"""Panes 1 and 3: what filled the memory, with chips and a search field to narrow it, and when."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ NO_HISTORY = (
 )
 
 WHEN_WIDTH = 340
-"""Logical pixels below which the curve says nothing."""
+"""Minimum width in logical pixels at which the curve is legible."""
 
 NAMES = ("moment", "category", "path")
-"""Chips in their order; two moments are one chip."""
+"""The chips, in order; two moments share one chip."""
 
 
 class Panel(QFrame):
-    """A ground with a column on it."""
+    """A frame with a column layout."""
 
     def __init__(self, side: int, edge: int, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -41,7 +41,7 @@ class Panel(QFrame):
 
 
 class FilledPanel(Panel):
-    """What filled the memory: the bar, the chips and the search."""
+    """What filled the memory: the bar, the chips and the search field."""
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(12, 6, parent)
@@ -53,7 +53,7 @@ class FilledPanel(Panel):
         self.column.addWidget(self.bar)
 
     def show_selection(self, study: Study, selection: Selection) -> None:
-        """Show what the device held at the selection's moment."""
+        """Show what the device held at the selected moment."""
         moment = study.moment_of(selection)
         parts, whole = study.parts(selection)
         requested = 0
@@ -63,7 +63,7 @@ class FilledPanel(Panel):
         self.bar.set_category(selection.category)
         more = ""
         if requested:
-            more = f", and {needed(requested)} more was asked for"
+            more = f", and {needed(requested)} more was requested"
         at = ""
         if study.has_history:
             at = f" at {study.label(moment)}"
@@ -72,7 +72,7 @@ class FilledPanel(Panel):
 
 
 class WhenPanel(Panel):
-    """When it was filled: the curve and the jumps.
+    """When the memory was filled: the curve and the jump buttons.
 
     Signals:
         jumped: "peak" or "oom".
@@ -84,10 +84,10 @@ class WhenPanel(Panel):
         super().__init__(10, 6, parent)
         self.timeline = Timeline(palette)
         self.to_oom = self._jump("OOM", "oom", "Go to the last out-of-memory (O)")
-        self.to_peak = self._jump("Peak", "peak", "Go to the highest level (P)")
+        self.to_peak = self._jump("Peak", "peak", "Go to the peak (P)")
         self.by_time = QCheckBox("by time")
         self.by_time.setChecked(True)
-        self.by_time.setToolTip("Space events by their time instead of one by one")
+        self.by_time.setToolTip("Space events by time instead of evenly")
         self.by_time.toggled.connect(self.timeline.set_by_time)
         self.no_history = PlainLabel(NO_HISTORY, role="muted", wraps=True, selectable=True)
         self.no_history.setAlignment(Qt.AlignmentFlag.AlignCenter)
@@ -119,11 +119,11 @@ class WhenPanel(Panel):
 
 
 class Chips(QWidget):
-    """A row of buttons and a field.
+    """A row of buttons with a search field.
 
     Signals:
-        removed: the name of the field of `Selection` whose chip was clicked.
-        searched: the text that is searched for.
+        removed: the `Selection` field whose chip was clicked.
+        searched: the text to search for.
     """
 
     removed = Signal(str)
@@ -139,7 +139,7 @@ class Chips(QWidget):
         for name in NAMES:
             button = QPushButton()
             button.setProperty("role", "chip")
-            button.setToolTip("Take this back (Esc)")
+            button.setToolTip("Remove this filter (Esc)")
             button.clicked.connect(lambda _checked=False, name=name: self._remove(name))
             button.hide()
             row.addWidget(button)
@@ -168,7 +168,7 @@ class Chips(QWidget):
     def _show(self, name: str, text: str) -> None:
         button = self.buttons[name]
         button.setText(without_mnemonics(f"{text}  ×"))
-        button.setAccessibleName(f"Take back {text}")
+        button.setAccessibleName(f"Remove {text}")
         button.setVisible(bool(text))
 
     def _remove(self, name: str) -> None:
@@ -176,7 +176,7 @@ class Chips(QWidget):
 
 
 def moment_text(selection: Selection, study: Study) -> str:
-    """The chosen moment or moments; "" for the snapshot's own."""
+    """The selected moment or moments as text; "" for the default one."""
     moment = study.moment_of(selection)
     if selection.compared is not None:
         return f"{study.label(selection.compared)} to {study.label(moment)}"
@@ -186,7 +186,7 @@ def moment_text(selection: Selection, study: Study) -> str:
 
 
 def path_text(selection: Selection) -> str:
-    """The line beneath which blocks were allocated."""
+    """The line below which blocks were allocated."""
     if not selection.path:
         return ""
     file, line, name = selection.path[-1]

@@ -1,4 +1,5 @@
-"""Who allocated what is alive, and what of it grew or shrank between two states: rows, from columns of lives. No Qt."""
+"""Tables of who allocated the live memory, and what grew or shrank between two states, from columns of blocks. No
+Qt."""
 
 from __future__ import annotations
 
@@ -18,14 +19,14 @@ from gpudash.units import KIB, format_bytes, format_change, format_count
 Ints = NDArray[np.int64]
 
 GROUPS = ("call site", "function", "file", "category", "size", "stream")
-"""What rows may stand for."""
+"""What a row can represent."""
 
 NAMED = 2
 """Rows that a sentence names."""
 
 
 class Places:
-    """Where each stack allocated, in words; behind the stacks that of blocks without one."""
+    """The call site of each stack as text; the last entry is for blocks without a stack."""
 
     def __init__(self, stacks: Sequence[Stack], sites: Sites) -> None:
         self.stacks = stacks
@@ -34,22 +35,22 @@ class Places:
         self._mentions: tuple[str, NDArray[np.bool_]] = ("", np.ones(len(stacks) + 1, dtype=bool))
 
     def frame(self, stack: int) -> tuple[str, int, str]:
-        """The innermost frame of a stack that is no library's; file "" without one."""
+        """The innermost frame of a stack outside of libraries; its file is "" if there is none."""
         return self.sites.frames[int(self.sites.of_stack[stack])]
 
     def stack(self, number: int) -> Stack:
-        """Frames of a stack, innermost first; none for -1."""
+        """The frames of a stack, innermost first; none for -1."""
         if number >= 0:
             return self.stacks[number]
         return ()
 
     def beneath(self, path: Sequence[tuple[str, int, str]]) -> NDArray[np.bool_]:
-        """Which stacks have the frames of ``path`` in this order, outermost first, whatever lies between them."""
+        """Which stacks contain the frames of ``path`` in this order, outermost first, with any frames in between."""
         found = [_begins_with(stack, path) for stack in self.stacks]
         return np.array([*found, not path], dtype=bool)
 
     def mentioning(self, text: str) -> NDArray[np.bool_]:
-        """Which stacks have ``text`` in a frame."""
+        """Which stacks contain ``text`` in a frame."""
         text = text.lower()
         if self._mentions[0] != text:
             found = [any(text in f"{f}:{line} {name}".lower() for f, line, name in stack) for stack in self.stacks]
@@ -59,15 +60,16 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A row.
+    """One row of the table.
 
     Attributes:
-        name: what it stands for.
+        name: what the row represents.
         own, count: bytes and number of its blocks.
-        total: bytes of all blocks that have its line anywhere in their stack; its own where that means nothing.
-        categories: of its blocks, by bytes.
-        stack: number of the stack that allocated most of it, -1 without one.
-        stacks: of all its blocks.
+        total: bytes of all blocks with its line anywhere in their stack; the same as ``own`` if that is not
+            meaningful.
+        categories: categories of its blocks, by bytes.
+        stack: the stack that allocated most of it; -1 if there is none.
+        stacks: the stacks of all its blocks.
     """
 
     name: str
@@ -81,7 +83,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldRow:
-    """Blocks as columns of one length: bytes, and what they are grouped by."""
+    """Blocks as columns of equal length: bytes, and the fields to group by."""
 
     bytes: Ints
     stack: Ints
@@ -90,13 +92,13 @@ class HeldRow:
 
 
 def holders(held: HeldRow, group: str, places: Places, categories: Sequence[str]) -> list[Holder]:
-    """Rows, the largest first.
+    """The rows, the largest first.
 
     Args:
         held: the blocks.
         group: one of `GROUPS`.
-        places: of the stacks.
-        categories: names by code.
+        places: the call sites of the stacks.
+        categories: category names by code.
     """
     sums: dict[str, _Sum] = defaultdict(_Sum)
     for name, stack, category, size, count in _tallies(held, group, places, categories):
@@ -128,10 +130,10 @@ def holders(held: HeldRow, group: str, places: Places, categories: Sequence[str]
 
 @dataclass(frozen=True, slots=True)
 class ChangeRow:
-    """A row of both states; bytes and numbers of blocks, 0 where it has none.
+    """A row of a comparison: bytes and block counts in both states, 0 if a state has none.
 
     Attributes:
-        stack: number of the stack that allocated most of it in the state that has more, -1 without one.
+        stack: the stack that allocated most of it in the state with more bytes; -1 if there is none.
     """
 
     name: str
@@ -143,12 +145,12 @@ class ChangeRow:
 
     @property
     def grown(self) -> int:
-        """Bytes, second minus first."""
+        """The difference in bytes, second minus first."""
         return self.second - self.first
 
     @property
     def word(self) -> str:
-        """What became of it."""
+        """How it changed, as one word."""
         if not self.grown:
             return "same"
         if not self.first:
@@ -161,7 +163,7 @@ class ChangeRow:
 
 
 def changes(first: Sequence[Holder], second: Sequence[Holder]) -> list[ChangeRow]:
-    """Rows of either state, what changed most first; what stayed the same comes last."""
+    """The rows of both states, by size of change; unchanged rows come last."""
     before = {row.name: row for row in first}
     after = {row.name: row for row in second}
     found = []
@@ -182,11 +184,11 @@ def changes(first: Sequence[Holder], second: Sequence[Holder]) -> list[ChangeRow
 
 
 def change_text(found: Sequence[ChangeRow], first: str, second: str) -> str:
-    """The sum in a sentence, and the rows that make most of it.
+    """The total change in a sentence, with the rows that account for most of it.
 
     Args:
-        found: as `changes` gives it.
-        first, second: names of the states, such as "event 12".
+        found: the result of `changes`.
+        first, second: the names of the states, such as "event 12".
     """
     grown = sum(change.grown for change in found)
     if not any(change.grown for change in found):
@@ -235,7 +237,7 @@ class _Sum:
 def _tallies(
     held: HeldRow, group: str, places: Places, categories: Sequence[str]
 ) -> list[tuple[str, int, int, int, int]]:
-    """Name of the group, stack, category, bytes and count of all blocks that are alike."""
+    """Group name, stack, category, bytes and count for each set of identical blocks."""
     extra = {"size": _size_class(held.bytes), "stream": held.stream}.get(group, np.zeros(len(held.bytes), np.int64))
     found, first, places_of = _distinct(held.stack, held.category, extra)
     sizes = np.bincount(places_of, held.bytes, len(found)).astype(np.int64)
@@ -255,7 +257,7 @@ def _tallies(
 
 
 def _distinct(*columns: Ints) -> tuple[Ints, Ints, Ints]:
-    """Different rows of columns: as keys, the first block of each, and the key of every block."""
+    """The distinct rows of columns: their keys, the first block of each, and each block's position among them."""
     keys = np.zeros(len(columns[0]), dtype=np.int64)
     for column in columns:
         values, numbers = np.unique(column, return_inverse=True)
@@ -265,7 +267,7 @@ def _distinct(*columns: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def _size_class(sizes: Ints) -> Ints:
-    """Binary order of magnitude, from 512 B."""
+    """The power of two that a size is rounded up to, from 512 B."""
     return np.ceil(np.log2(np.maximum(sizes, 512))).astype(np.int64)
 
 

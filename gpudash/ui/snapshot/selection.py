@@ -1,4 +1,4 @@
-"""What of a snapshot is looked at: one moment or two, and what narrows the blocks. Every pane observes it."""
+"""The selection within a snapshot: one moment or two, and filters on the blocks. Every pane observes it."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 Path = tuple[tuple[str, int, str], ...]
-"""Frames (file, line, name) from the outermost inwards."""
+"""Frames (file, line, name) from the outermost to the innermost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A choice.
+    """The selected moments and filters.
 
     Attributes:
-        moment: of the history; ``None`` for the snapshot's own: its out-of-memory, else its peak.
-        compared: a second moment, ``None`` while one is looked at; `moment` is the later one then.
-        category: only blocks of this one; "" for all.
-        path: only blocks allocated beneath these frames; empty for all.
+        moment: a moment of the history; ``None`` for the default: the last out-of-memory, else the peak.
+        compared: an earlier moment to compare `moment` with; ``None`` if only one is selected.
+        category: only blocks of this category; "" for all.
+        path: only blocks allocated below these frames; empty for all.
         search: only blocks with this text in their stack or category.
     """
 
@@ -30,18 +30,18 @@ class Selection:
 
     @property
     def narrowed(self) -> bool:
-        """Whether some blocks are left out."""
+        """Whether a filter leaves out blocks."""
         return bool(self.category or self.path or self.search)
 
 
 NOTHING = Selection()
 
 _TOGETHER = {"compared": ("compared", "moment")}
-"""What goes back together: the two moments of a comparison."""
+"""Fields to undo together: the two moments of a comparison."""
 
 
 class Selector:
-    """Holds the selection and tells of its changes."""
+    """Holds the selection and notifies listeners when it changes."""
 
     def __init__(self) -> None:
         self.now = NOTHING
@@ -53,7 +53,7 @@ class Selector:
         self._listeners.append(listener)
 
     def change(self, **changes: Any) -> None:
-        """Change fields of the selection; one that gets its first value back counts as taken back."""
+        """Change fields of the selection; a field set to its default is removed from the undo order."""
         new = replace(self.now, **changes)
         if new == self.now:
             return
@@ -67,7 +67,7 @@ class Selector:
             listener(new)
 
     def take_back(self) -> bool:
-        """Undo the newest choice; false when there was none."""
+        """Undo the last choice; false if there was none."""
         if not self._order:
             return False
         newest = self._order[-1]
@@ -75,5 +75,5 @@ class Selector:
         return True
 
     def clear(self) -> None:
-        """Undo all choices."""
+        """Reset the selection."""
         self.change(**{field.name: getattr(NOTHING, field.name) for field in fields(Selection)})

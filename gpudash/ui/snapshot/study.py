@@ -1,4 +1,4 @@
-"""One device of a snapshot made ready to be looked at, and what a selection shows of it. No Qt."""
+"""One device of a snapshot, analysed, and what a selection shows of it. No Qt."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of the program: its moments, and levels in bytes.
+    """A step of the program: its moments, and its levels in bytes.
 
     Attributes:
-        begin, end: moments before its first event and after its last.
-        peak: most that was allocated in it.
-        allocated: at its end.
-        kept: more than at its beginning.
+        begin, end: the moments before its first event and after its last.
+        peak: the most memory allocated during the step.
+        allocated: the memory allocated at its end.
+        kept: the increase from its beginning to its end.
     """
 
     number: int
@@ -55,19 +55,19 @@ class Step:
 
 
 class Study:
-    """One device of a snapshot.
+    """The analysis of one device.
 
     Args:
-        snapshot: as read.
-        number: place of the device among those of the snapshot.
-        source: reads lines of the program.
-        known: of the snapshot beside its file.
+        snapshot: the snapshot as read.
+        number: the index of the device in the snapshot.
+        source: reads source lines of the program.
+        known: what a sidecar file says about the snapshot.
 
     Attributes:
-        snapshot: with the warnings of what is known beside it.
+        snapshot: the snapshot with the sidecar's warnings.
         home: the moment that is explained: the last out-of-memory, else the peak.
-        explanation: of that moment.
-        requests: every allocation of the history, as ribbons show it.
+        explanation: the explanation of that moment.
+        requests: every allocation of the history, for drawing ribbons.
     """
 
     def __init__(
@@ -102,12 +102,12 @@ class Study:
 
     @property
     def knows_capacity(self) -> bool:
-        """Whether the file tells how much the card had: at an out-of-memory it does."""
+        """Whether the file records the device's capacity: it does if there was an out-of-memory."""
         return self.explanation.requested_bytes is not None
 
     @property
     def room(self) -> int:
-        """Bytes that PyTorch could have: the device less what others hold and less its context."""
+        """Bytes available to PyTorch: the capacity without other processes' memory and without the context."""
         return self.explanation.capacity_bytes - self.explanation.part_bytes("process", "context", "unattributed")
 
     @property
@@ -116,13 +116,13 @@ class Study:
         return self.history.is_recorded
 
     def moment_of(self, selection: Selection) -> int:
-        """The moment a selection is about."""
+        """The moment of a selection."""
         if selection.moment is None:
             return self.home
         return selection.moment
 
     def label(self, moment: int) -> str:
-        """A moment in words."""
+        """A moment as text."""
         return place_text(self.levels, moment)
 
     def lines_of(self, path: CallPath) -> tuple[StackLine, ...]:
@@ -130,18 +130,18 @@ class Study:
         return stack_lines(frame for frame in reversed(path) if frame[0])
 
     def alive(self, selection: Selection, moment: int | None = None) -> Ints:
-        """Indices of the lives that are alive at a moment (by default the selection's) and not left out."""
+        """Indices of the blocks that are alive at a moment (by default the selection's) and pass its filters."""
         found = self.history.alive(self.moment_of(selection) if moment is None else moment)
         return found[self.kept(selection, found)]
 
     def came(self, selection: Selection) -> Ints:
-        """Indices of the lives that came between the two moments of a selection and are alive at the later one."""
+        """Indices of the blocks allocated between a selection's two moments and still alive at the later one."""
         assert selection.compared is not None
         found = self.history.grown(selection.compared, self.moment_of(selection))
         return found[self.kept(selection, found)]
 
     def kept(self, selection: Selection, lives: Ints) -> NDArray[np.bool_]:
-        """Which of the lives a selection does not leave out."""
+        """Which of these blocks pass the selection's filters."""
         columns = self.history.lives
         keep = np.ones(len(lives), dtype=bool)
         if selection.category:
@@ -155,7 +155,7 @@ class Study:
         return keep
 
     def holders(self, lives: Ints, group: str) -> list[Holder]:
-        """Who allocated these lives."""
+        """Who allocated these blocks."""
         columns = self.history.lives
         held = HeldRow(
             columns.bytes[lives],
@@ -166,7 +166,7 @@ class Study:
         return holders(held, group, self.places, self.history.categories)
 
     def changed(self, selection: Selection, group: str) -> tuple[list[ChangeRow], str]:
-        """What grew and shrank between the two moments of a selection, and the same in words."""
+        """What grew and shrank between a selection's two moments, as rows and as a sentence."""
         assert selection.compared is not None
         first, second = selection.compared, self.moment_of(selection)
         found = changes(
@@ -177,7 +177,7 @@ class Study:
         return found, difference_text(self.history, first, self.history, second)
 
     def tree(self, lives: Ints, *, library: bool) -> tuple[Branch, Ints]:
-        """Lives by call stack, with or without library frames; and the code of each node's largest category."""
+        """The blocks by call stack, with or without library frames, and the code of each node's largest category."""
         columns = self.history.lives
         if library:
             paths = self.history.paths
@@ -197,7 +197,7 @@ class Study:
         return whole(root, without), most
 
     def parts(self, selection: Selection) -> tuple[tuple[Part, ...], int]:
-        """What the device held at the selection's moment, and bytes of the whole."""
+        """What the device held at the selected moment, and the total in bytes."""
         moment = self.moment_of(selection)
         if not self.levels.reserved.any():
             return (), 0
@@ -220,15 +220,15 @@ class Study:
         return tuple(part for part in parts if part.bytes), full
 
     def map(self, selection: Selection) -> Map:
-        """Segments and blocks at the selection's moment."""
+        """Segments and blocks at the selected moment."""
         return map_of(self.history.layout(self.moment_of(selection)))
 
     def stack_lines(self, stack: int) -> tuple[StackLine, ...]:
-        """The lines of Python of a stack, innermost first."""
+        """The Python lines of a stack, innermost first."""
         return stack_lines(frame for frame in self.places.stack(stack) if frame[0].endswith(".py"))
 
     def steps(self) -> list[Step]:
-        """The program's steps with what each left behind; none where none were found."""
+        """The program's steps with what each left allocated; none if no steps were found."""
         history = self.history
         begins = history.steps.tolist()
         found = []
@@ -244,14 +244,14 @@ class Study:
 
 
 class Studying(threading.Thread):
-    """Makes a `Study` in the background; its result is asked for.
+    """Makes a `Study` in the background; the owner polls for the result.
 
     Args:
-        path: of the snapshot, beside which more may be known.
+        path: the snapshot file, whose sidecar may contain more.
 
     Attributes:
-        study: once it is made.
-        problem: a sentence when it could not be.
+        study: the result, when it is ready.
+        problem: a sentence if the analysis failed.
     """
 
     def __init__(self, snapshot: Snapshot, number: int, source: SourceLine, path: Path) -> None:
@@ -264,13 +264,13 @@ class Studying(threading.Thread):
     def run(self) -> None:
         try:
             self.study = Study(*self._arguments, sidecar_of(self._path))
-        except Exception as error:  # whatever a file's content leads to is told, not raised into nothing
+        except Exception as error:  # report errors caused by the file's content
             logger.exception("a snapshot cannot be explained")
             self.problem = f"The snapshot cannot be explained ({type(error).__name__}: {error})."
 
 
 def device_names(snapshot: Snapshot) -> Sequence[str]:
-    """What the devices of a snapshot are called, with what each had reserved at most."""
+    """The names of a snapshot's devices, each with the most memory it had reserved."""
     return [_device_name(device) for device in snapshot.devices]
 
 

@@ -1,4 +1,4 @@
-"""A trace of torch.profiler in a tab: its operators as a table and over time, and the memory of every device."""
+"""A torch.profiler trace in a tab: its operators as a table and over time, and the memory of every device."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from gpudash.ui.widgets.text_size import scaled
 from gpudash.units import format_bytes, format_count
 
 REFUSED_ADVICE = (
-    'A trace is written by prof.export_chrome_trace("trace.json.gz") behind '
+    'To write a trace, call prof.export_chrome_trace("trace.json.gz") after '
     "torch.profiler.profile(profile_memory=True, record_shapes=True)."
 )
 
 
 class TraceDocument(Document):
-    """One file.
+    """The document of one trace file.
 
     Args:
-        opened: the file; it is started here when nobody has.
-        palette: of the window.
+        opened: the file; it is started here unless it already was.
+        palette: the window's colours.
     """
 
     def __init__(self, opened: OpenedTrace, palette: Palette, parent: QWidget | None = None) -> None:
@@ -70,7 +70,7 @@ class TraceDocument(Document):
         return self._stack.currentWidget() is self.page
 
     def refresh(self) -> None:
-        """Go on with opening; the window's timer calls it."""
+        """Continue opening; called by the window's timer."""
         if self._is_settled:
             return
         try:
@@ -91,7 +91,7 @@ class TraceDocument(Document):
             self.said.emit(text)
 
     def leave(self) -> None:
-        """Empty the search; while opening, give it up."""
+        """Clear the search; while the file is opening, cancel."""
         if not self.ready:
             self.closed.emit()
         elif self.page.search.text():
@@ -106,22 +106,22 @@ class TraceDocument(Document):
             self.said.emit("Copied the table.")
 
     def set_palette(self, palette: Palette) -> None:
-        """Draw in other colours."""
+        """Use these colours."""
         self.page.set_palette(palette)
 
     def close_document(self) -> None:
-        """End the process that reads."""
+        """Stop the reader process."""
         self._is_settled = True
         self._opened.close()
 
 
 class TracePage(QWidget):
-    """What a trace says.
+    """The contents of a trace.
 
     Attributes:
         table: the operators.
-        timeline: when the longest of them ran.
-        plot: the memory of the device that is chosen.
+        timeline: when the longest operators ran.
+        plot: the memory of the chosen device.
     """
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
@@ -129,12 +129,12 @@ class TracePage(QWidget):
         self._profile: TraceProfile | None = None
         self.device = ChoiceField()
         self.device.setAccessibleName("Device")
-        self.device.setToolTip("Whose memory is drawn")
+        self.device.setToolTip("Device whose memory is shown")
         self.device.currentIndexChanged.connect(self._show_memory)
         self.peak = worded_label("muted")
         self.plot = SceneWidget(palette, styles, MARGINS)
         self.no_memory = PlainLabel(f"The trace has no memory: {PROFILE_MEMORY}.", role="muted", wraps=True)
-        self.search = search_field("Find", "Find an operator", "Words of an operator's name or its shapes")
+        self.search = search_field("Find", "Find an operator", "Part of an operator's name or its shapes")
         self.search.setMaximumWidth(220)
         self.counts = worded_label("muted", wraps=False)
         self.timeline = OperatorsTimeline()
@@ -154,7 +154,7 @@ class TracePage(QWidget):
         scroll.setFrameShape(QScrollArea.Shape.NoFrame)
         scroll.setWidget(self.timeline)
         above, between, below = QWidget(), QWidget(), QWidget()
-        # below the plot's axis: what stands at one place is of one time
+        # aligned with the plot above, so that the same x is the same time
         left, right = round(scaled(MARGINS.left)), round(scaled(MARGINS.right))
         in_column(scroll, parent=between, margins=(8 + left, 0, 8 + right, 0))
         head = in_row(PlainLabel("MEMORY", role="title"), self.device, (self.peak, 1), spacing=8)
@@ -179,14 +179,14 @@ class TracePage(QWidget):
         self._share_height()
 
     def _share_height(self) -> None:
-        """The timeline gets what its rows need, up to a third; what is left is shared."""
+        """Give the timeline the height of its rows, up to a third, and divide the rest."""
         whole = max(1, self.height())
         rows = min(max(LEAST_TIMELINE_HEIGHT, self.timeline.minimumHeight() + 2), whole // 3)
         rest = whole - rows
         self._halves.setSizes([rest * 2 // 5, rows, rest * 3 // 5])
 
     def set_palette(self, palette: Palette) -> None:
-        """Draw in other colours."""
+        """Use these colours."""
         self.timeline.set_palette(palette)
         self.plot.set_palette(palette)
 

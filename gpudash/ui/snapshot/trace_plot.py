@@ -1,4 +1,4 @@
-"""The memory of one device over the time of a profiler's trace."""
+"""Plots the memory of one device over the time of a profiler trace."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from gpudash.ui.plots.painting.scenes import ItemStyle
 from gpudash.units import format_bytes
 
 MARGINS = SceneFrame(left=64, right=12, top=10, bottom=20)
-"""Around the plot."""
+"""Margins around the plot."""
 
 HEADROOM = 1.15
-"""What the axis reaches to, as a multiple of the highest value."""
+"""Top of the axis as a multiple of the highest value."""
 
 TICK_PX = 90.0
-"""Logical pixels between numbers of the axis across."""
+"""Distance in logical pixels between labels of the horizontal axis."""
 
 LINE_PX = 36.0
-"""Logical pixels between those of the axis at the left."""
+"""Distance in logical pixels between labels of the vertical axis."""
 
 FILL_ALPHA = 0.62
 
 RIGHT_HALF = 0.5
-"""Part of the axis across from which on the peak is named at its left."""
+"""Beyond this share of the horizontal axis the peak's label is to its left."""
 
 MILLISECONDS_UP_TO_S = 2.0
 
@@ -49,10 +49,10 @@ def memory_scene(
     """The plot of a device's memory.
 
     Args:
-        memory: of the device.
-        seconds: how long the trace is.
-        frame: logical pixels.
-        scale: pixels of the screen's text size.
+        memory: the device's memory over time.
+        seconds: the length of the trace.
+        frame: size and margins in logical pixels.
+        scale: scales lengths in pixels to the text size.
     """
     times = np.array(memory.times_s)
     end = max(seconds, float(times[-1]), 1e-6)
@@ -79,12 +79,12 @@ def memory_scene(
 
 
 def _stair_times(times: Floats, end: float) -> Floats:
-    """Every value holds until the next: each time twice, and the last one until the end."""
+    """Times of a step curve: each value holds until the next, the last one until the end."""
     return np.append(np.repeat(times, 2)[1:], end)
 
 
 def _time_marks(end: float, count: int) -> list[tuple[float, str]]:
-    """Seconds, or milliseconds of a short trace; the last mark has the unit."""
+    """Marks in seconds, or in milliseconds for a short trace; the last one has the unit."""
     unit_s, name = 1.0, "s"
     if end < MILLISECONDS_UP_TO_S:
         unit_s, name = 1e-3, "ms"

@@ -1,4 +1,4 @@
-"""What would have happened on another card, or with other settings of the allocator: asked and answered in words."""
+"""Answers what would have happened on another card or with other allocator settings."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class _Question:
 
 
 class WhatIfPane(QWidget):
-    """A line of questions and the answers so far, the newest first."""
+    """A row of input fields and the answers so far, the newest first."""
 
     def __init__(self, truth_table: OpenedSnapshot, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -65,19 +65,19 @@ class WhatIfPane(QWidget):
         self.capacity.setEditable(True)
         self.capacity.setAccessibleName("Memory of the card")
         self.capacity.setToolTip(
-            "How much the card has for PyTorch, such as 23GiB, or its name, such as l4; empty for a card without end"
+            "Memory of the card for PyTorch, such as 23GiB, or its name, such as l4; empty for an unlimited card"
         )
         self.capacity.addItems([*(f"{size // GIB} GiB" for size in CARDS_BYTES), *(gpu.key for gpu in KNOWN_GPUS)])
         self.capacity.setCurrentText("24 GiB")
         self.settings = ChoiceField()
         self.settings.setEditable(True)
         self.settings.setAccessibleName("Settings of the allocator")
-        self.settings.setToolTip("As PYTORCH_ALLOC_CONF takes them; empty for those of the snapshot")
+        self.settings.setToolTip("In the format of PYTORCH_ALLOC_CONF; empty for those of the snapshot")
         self.settings.addItems(list(SETTINGS))
         self.button = worded_button("Ask", "Replay the recorded allocations (Enter)", self.ask)
         self.smallest = worded_button(
             "Smallest card",
-            "Ask how much memory the recorded allocations need at the least, with these settings",
+            "Find the least memory that the recorded allocations need with these settings",
             self.ask_smallest,
         )
         for box in (self.capacity, self.settings):
@@ -113,12 +113,12 @@ class WhatIfPane(QWidget):
         self._show()
 
     def ask_smallest(self) -> None:
-        """Ask for the smallest card, which is part of the answer about one without end."""
+        """Ask for the smallest card that fits, which is part of the answer for an unlimited one."""
         if self._may_ask:
             self._ask("")
 
     def ask(self) -> None:
-        """Ask what the fields say."""
+        """Submit the question in the fields."""
         self._ask(self.capacity.currentText())
 
     def _ask(self, card_text: str) -> None:
@@ -147,13 +147,13 @@ class WhatIfPane(QWidget):
         self.problem.setVisible(bool(text))
 
     def refresh(self) -> None:
-        """Take the answers that have come."""
+        """Fetch the answers that are ready."""
         came = [question for question in self._questions if question.number is not None and self._take(question)]
         if came:
             newest = self._questions.index(came[0])
             for question in self._questions[newest:]:
-                if question.number is not None:  # the process answers the newest one only
-                    question.number, question.answer = None, "not answered: a newer question came"
+                if question.number is not None:  # the process answers only the newest question
+                    question.number, question.answer = None, "not answered: replaced by a newer question"
             self._show()
 
     def _take(self, question: _Question) -> bool:
@@ -176,14 +176,14 @@ class WhatIfPane(QWidget):
 
 
 def _capacity(text: str) -> int | None:
-    """Bytes of a card, ``None`` for one without end.
+    """A card's size in bytes; ``None`` for an unlimited card.
 
     Raises:
-        ValueError: one sentence, when the text is no size and no GPU's name.
+        ValueError: the text is neither a size nor a GPU's name; the message is one sentence.
     """
     if not text.strip():
         return None
     size = size_of(parse_card(text))
     if not size:
-        raise ValueError("a card has more than 0 bytes")
+        raise ValueError("a card needs more than 0 bytes")
     return size

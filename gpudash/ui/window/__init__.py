@@ -1,1 +1,1 @@
-"""The window itself: where documents stand, its palette, settings and undo."""
+"""The main window: its documents, menus, command palette, and dialogs."""

@@ -1,4 +1,4 @@
-"""A device's memory in a small window of its own that stays above all others."""
+"""A device's memory in a small window that stays on top."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from gpudash.ui.window.workspace import Workspace
 from gpudash.units import format_left, format_pair
 
 WIDTH_PX, LINE_PX = 260, 34
-"""Of the card and of its curve, at the usual text size."""
+"""Width of the card and height of its curve, at the default text size."""
 
 SHOWN_S = 60.0
-"""Seconds of memory that its curve shows."""
+"""Seconds of memory that the curve shows."""
 
 FLAGS = Qt.WindowType.Tool | Qt.WindowType.FramelessWindowHint | Qt.WindowType.WindowStaysOnTopHint
 
 
 class Sparkline(QWidget):
-    """The used memory of the last minute against the capacity."""
+    """The memory used in the last minute, relative to the capacity."""
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -79,10 +79,10 @@ class Sparkline(QWidget):
 
 
 class CompactCard(QFrame):
-    """One device. It is moved by dragging it; Esc or × closes it.
+    """The card of one device. Drag it to move it; Esc or × closes it.
 
     Signals:
-        gone: it was closed.
+        gone: the card was closed.
     """
 
     gone = Signal()
@@ -118,13 +118,13 @@ class CompactCard(QFrame):
 
     @property
     def text(self) -> str:
-        """What is said below the curve; "" when nothing is."""
+        """The text below the curve; "" for none."""
         if not self._text.isHidden():
             return self._text.text()
         return ""
 
     def show_content(self, content: CardContent, text: str, palette: Palette) -> None:
-        """Show new figures, and ``text`` below the curve where there are any."""
+        """Show new figures, and ``text`` below the curve if there is any."""
         self.setWindowTitle(f"{content.device} – gpudash")
         self._name.setText(content.device)
         self._name.setToolTip(plain_tip(content.product))
@@ -163,10 +163,10 @@ class CompactCard(QFrame):
 
 
 class CompactCards(QObject):
-    """The compact cards of a window, at most one for each device.
+    """The compact cards of a window, at most one per device.
 
     Args:
-        workspace: they show its live session, and close with its window.
+        workspace: provides the live session; the cards close with its window.
     """
 
     def __init__(self, workspace: Workspace) -> None:
@@ -180,11 +180,11 @@ class CompactCards(QObject):
 
     @property
     def cards(self) -> list[CompactCard]:
-        """The cards that are shown."""
+        """The open cards."""
         return list(self._cards.values())
 
     def toggle(self) -> None:
-        """Show a card for the device that the plots show, or close it."""
+        """Open a card for the device that the plots show, or close it."""
         key = self._workspace.dashboard.selected
         if key in self._cards:
             self._cards[key].close()
@@ -199,9 +199,9 @@ class CompactCards(QObject):
         card.show()
 
     def refresh(self) -> None:
-        """Bring them up to date; called with every frame."""
+        """Update the cards; called in every frame."""
         forecasts = self._workspace.dashboard.forecasts
-        if forecasts is not self._forecasts:  # with the cards of the window, so that both tell the same time
+        if forecasts is not self._forecasts:  # together with the window's cards, so that both show the same forecast
             self._forecasts = forecasts
             self._fill_all()
 
@@ -231,7 +231,7 @@ class CompactCards(QObject):
             else:
                 points = (np.empty(0), np.empty(0))
         if content is None:
-            card.close()  # a GPU that was simulated and is so no more
+            card.close()  # a simulated GPU that no longer exists
             return
         ahead = dashboard.forecasts.get(card.key)
         if ahead is None:
@@ -243,7 +243,7 @@ class CompactCards(QObject):
 
 
 def _content(dashboard: Dashboard, key: str) -> CardContent | None:
-    """What the window's own card of the device says; ``None`` when there is no such device."""
+    """The content of the window's own card for the device; ``None`` if there is no such device."""
     session = dashboard.session
     devices, warn = session.devices(), session.settings.warn_ratio
     if key == "host":

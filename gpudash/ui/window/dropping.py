@@ -1,4 +1,4 @@
-"""Files dropped anywhere on the window, and the hint that shows while they hover over it."""
+"""Accepts files dropped anywhere on the window, and shows a hint while they are dragged over it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ INVITATION = "Drop a snapshot, an out-of-memory report, a recording or a model"
 TRUST = "No data leaves this computer."
 
 BOX = (560, 104)
-"""Logical pixels of the framed words in the middle."""
+"""Size in logical pixels of the framed text in the middle."""
 
 OPACITY = 215
-"""Of the ground over the window, of 255: what is below stays recognisable."""
+"""Opacity of the overlay, of 255: what is below stays recognisable."""
 
 
 def dropped_files(data: QMimeData) -> list[Path]:
-    """The local files and folders in what is dragged."""
+    """The local files and folders in the drag data."""
     return [Path(url.toLocalFile()) for url in data.urls() if url.isLocalFile()]
 
 
 class Dropping(QObject):
-    """Takes the files that are dropped on ``window``, shows a hint before, and gives them to ``opened``."""
+    """Accepts files dropped on ``window``, shows a hint during the drag, and passes the files to ``opened``."""
 
     def __init__(self, window: QWidget, palette: Palette, opened: Callable[[Sequence[Path]], None]) -> None:
         super().__init__(window)
@@ -39,7 +39,7 @@ class Dropping(QObject):
         leave_drops(window)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if isinstance(event, QDropEvent):  # entering and moving are kinds of it
+        if isinstance(event, QDropEvent):  # the base class of enter and move events
             files = dropped_files(event.mimeData())
             if not files:
                 return False
@@ -56,13 +56,13 @@ class Dropping(QObject):
 
 
 def leave_drops(parent: QWidget) -> None:
-    """Make every line of text in ``parent`` leave drops to the window: there a file would become a text."""
+    """Let drops on every text field in ``parent`` go to the window: a field would insert the path as text."""
     for line in parent.findChildren(QLineEdit):
         line.setAcceptDrops(False)
 
 
 class DropHint(PaintedWidget):
-    """Covers ``window`` while files are dragged over it; takes no part in the mouse."""
+    """Covers ``window`` while files are dragged over it; transparent to the mouse."""
 
     def __init__(self, palette: Palette, window: QWidget) -> None:
         super().__init__(palette, window)

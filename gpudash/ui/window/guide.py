@@ -1,4 +1,4 @@
-"""Help > Guide: the pages of ``resources/guide``, offline and searched as one types."""
+"""Help > Guide: the pages of ``resources/guide``, offline, with search as you type."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ ORDER = (
     "json",
     "speed",
 )
-"""The pages from first to last; others follow by name."""
+"""The pages in reading order; any others follow by name."""
 
 SIZE = (1040, 720)
-"""Logical pixels of the guide when it opens."""
+"""Initial size in logical pixels."""
 
 STYLE = """
 h1 {{ font-size: x-large; }} h2 {{ font-size: large; margin-top: 18px; }} h3 {{ font-size: medium; }}
@@ -64,17 +64,17 @@ pre {{ margin: 6px 0; white-space: pre-wrap; }}
 """
 
 LIGHT_PICTURE, DARK_PICTURE = "light.png", "dark.png"
-"""A picture for each theme; the guide shows the current one's."""
+"""One picture per theme; the guide shows the one for the current theme."""
 
 HALF_LIGHT = 128
 
 _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
 
 LIST_PX = 210
-"""Least width of the list of pages, logical pixels at the usual text size; it is as wide as its longest title."""
+"""Minimum width of the page list in logical pixels at the default text size; it is as wide as its longest title."""
 
 FRAME_PX = 40
-"""Logical pixels of a screen that a window's own frame takes."""
+"""Logical pixels that the frame of a window takes from the screen."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,9 @@ class GuidePage:
     """One page.
 
     Attributes:
-        file: Markdown, by which links name it.
+        file: the Markdown file; links refer to it by name.
         title: its first heading.
-        text: all of it.
+        text: the whole page.
     """
 
     file: Path
@@ -94,10 +94,10 @@ class GuidePage:
 
 @cache
 def pages() -> tuple[GuidePage, ...]:
-    """Every page, in the order in which they are read.
+    """Every page, in reading order.
 
     Raises:
-        FileNotFoundError: when an installation lacks them.
+        FileNotFoundError: the installation lacks the pages.
     """
     found = sorted(resource("guide").glob("*.md"), key=lambda file: (*_place(file.stem), file.stem))
     texts = [(file, file.read_text(encoding="utf-8")) for file in found]
@@ -109,7 +109,7 @@ def _place(name: str) -> tuple[int]:
 
 
 def hits(page: GuidePage, sought: str) -> int:
-    """How often the words are on a page, upper case or lower; 0 when one of them is not."""
+    """How often the words occur on a page, in upper or lower case; 0 unless all of them occur."""
     text = page.text.casefold()
     counts = [text.count(word) for word in sought.casefold().split()]
     if all(counts):
@@ -118,13 +118,14 @@ def hits(page: GuidePage, sought: str) -> int:
 
 
 class Guide(QDialog):
-    """The pages at the right, their titles at the left, and what is sought above.
+    """The page at the right, the titles at the left, and the search field above.
 
-    Belongs to Qt's thread. Nothing is fetched: links lead to other pages, addresses elsewhere are shown and not opened.
+    Belongs to Qt's thread. Nothing is downloaded: links open other pages, and external addresses are shown but not
+    opened.
 
     Attributes:
-        search: narrows the list to the pages that have all words; Enter goes from one place to the next.
-        titles, text: the list, and the page.
+        search: narrows the list to pages that contain all words; Enter goes from one occurrence to the next.
+        titles, text: the list and the page.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -161,7 +162,7 @@ class Guide(QDialog):
         self.titles.setFixedWidth(max(scaled(LIST_PX), self.titles.sizeHintForColumn(0) + around))
 
     def show_page(self, name: str) -> None:
-        """Show the page of a file's name, such as "fit.md"; one that there is not is left alone."""
+        """Show the page with this file name, such as "fit.md"; an unknown name is ignored."""
         for row, page in enumerate(pages()):
             if page.file.name == name:
                 self.search.clear()
@@ -179,7 +180,7 @@ class Guide(QDialog):
             self._next(from_start=True)
 
     def _next(self, *, from_start: bool = False) -> None:
-        """Select the next place of the first word."""
+        """Select the next occurrence of the first word."""
         terms = self.search.text().split()
         if from_start or not terms:
             self.text.moveCursor(QTextCursor.MoveOperation.Start)
@@ -198,12 +199,12 @@ class Guide(QDialog):
 
 
 class _PageView(QTextBrowser):
-    """Draws Markdown; pictures are as wide as the page at most."""
+    """Renders Markdown; pictures are at most as wide as the page."""
 
     def __init__(self) -> None:
         super().__init__()
         self.setOpenLinks(False)
-        # a bar that came with the text would change the width while the text is being laid out
+        # a scroll bar that appears during layout would change the width
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOn)
         self._page: GuidePage | None = None
         self._width = 0
@@ -212,12 +213,12 @@ class _PageView(QTextBrowser):
         self._page = page
         self._width = self.viewport().width()
         self.document().setDefaultStyleSheet(STYLE.format(soft=self.palette().alternateBase().color().name()))
-        # a picture within a table would make the table wider than the page
+        # a picture in a table would make the table wider than the page
         text = re.sub(r"^\| !\[.*\n(?:\|.*\n)*", "", page.text, flags=re.MULTILINE)
         self.setHtml(_MARKDOWN.render(text).replace("<table>", '<table cellspacing="0" cellpadding="4">'))
 
     def loadResource(self, kind: int, name: QUrl | str) -> Any:
-        """A picture beside the page, or nothing: neither other files nor other machines are asked."""
+        """A picture next to the page, or nothing: other files and other machines are never accessed."""
         link = QUrl(name)
         if self._page is None or link.scheme():
             return None
@@ -234,7 +235,8 @@ class _PageView(QTextBrowser):
         width = max(1, self._width - 2 * int(self.document().documentMargin()) - 4)
         if picture.width() <= width:
             return picture
-        sharpness = min(self.devicePixelRatioF(), picture.width() / width)  # as many of its pixels as the screen has
+        # At the screen's resolution, if the picture has as many pixels.
+        sharpness = min(self.devicePixelRatioF(), picture.width() / width)
         fitted = picture.scaledToWidth(round(width * sharpness), Qt.TransformationMode.SmoothTransformation)
         fitted.setDevicePixelRatio(sharpness)
         return fitted

@@ -1,4 +1,4 @@
-"""What closing the window asks first: whether a run that has gone on for a while is to end with it."""
+"""What closing the window asks first: whether to stop a run that has been running for some time."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from gpudash.ui.window.workspace import Workspace
 from gpudash.units import format_duration, format_left
 
 UNASKED_S = 10.0
-"""Seconds a run has been on from which closing asks: what is shorter is soon done again."""
+"""Seconds after which closing asks about a run: a shorter one is quickly repeated."""
 
 STOP, KEEP = "Stop and close", "Keep running"
 
 
 class Leaving(QObject):
-    """Asks for a window whether it may close.
+    """Asks whether the window may close.
 
-    The window can be used meanwhile, so that it can be asked to close again, which closes it. Where the run ends before
-    the answer, nothing is at stake any more: the question goes, and the window stays with the run's result.
+    The window stays usable meanwhile; closing it again closes it without an answer. If the run ends first, the
+    question disappears, and the window stays open with the result.
 
     Args:
-        workspace: of the window.
-        leave: closes the window, whatever runs.
-        exits: commands that ask to close; their keys do so in the question too.
+        workspace: the window's workspace.
+        leave: closes the window, whatever is running.
+        exits: actions that close the window; their keys work in the question too.
     """
 
     def __init__(self, workspace: Workspace, leave: Callable[[], object], exits: Sequence[QAction]) -> None:
@@ -48,17 +48,17 @@ class Leaving(QObject):
         workspace.closing.connect(self._withdraw)
 
     def asks(self) -> bool:
-        """Whether the window has to wait for an answer, which closes it; asks where nothing is asked yet."""
+        """Whether closing must wait for an answer; asks if no question is open yet."""
         if self._box is not None:
-            return self._just_opened.isActive()  # the second half of a double click says nothing more
+            return self._just_opened.isActive()  # the second click of a double click is no answer
         run = self._at_stake()
         if run is not None:
             self._ask(run)
         return run is not None
 
     def _at_stake(self) -> RunView | None:
-        """The run that closing would cut short: not one that was asked to stop already, unless
-        it is a program, which may be saving; nor a program that ran before, which runs on, nor the demo's."""
+        """The run that closing would stop. It does not count if it was asked to stop already (unless it is a program,
+        which may be saving), if it is a program that was attached to, which keeps running, or if it is the demo's."""
         workspace = self._workspace
         session = workspace.session.live
         if session is None or not session.running or workspace.playing_demo:
@@ -72,12 +72,13 @@ class Leaving(QObject):
             self._name = workspace.dashboard.run_name(run)
             if run.workload != WATCH and self._name == given_name(run.workload, run.device, run.spec):
                 where = badged_devices(run.device, run.spec)
-                self._name = f"{run.workload.capitalize()} on {where}"  # what differs from the default is no subject
+                # A name made of changed settings cannot be the subject of a sentence.
+                self._name = f"{run.workload.capitalize()} on {where}"
             return run
 
     def _ask(self, run: RunView) -> None:
         window, self._run = self._workspace.window(), run
-        # nobody sees the question of a minimised window
+        # a question over a minimised window would not be seen
         window.setWindowState(window.windowState() & ~Qt.WindowState.WindowMinimized)
         box = self._box = message_box(window, QMessageBox.Icon.Warning, "Close gpudash", "")
         stop = box.addButton(STOP, QMessageBox.ButtonRole.DestructiveRole)
@@ -94,7 +95,7 @@ class Leaving(QObject):
         self._just_opened.start(QApplication.doubleClickInterval())
 
     def _show_length(self) -> None:
-        """Say the run's name, and how long it has gone by now."""
+        """Show the run's name, and how long it has been running."""
         session = self._workspace.session.live
         assert session is not None and self._run is not None and self._box is not None
         kept = "Its recording is kept."
@@ -129,7 +130,7 @@ class Leaving(QObject):
 
 
 def closing_text(stop: StopProgress | None) -> str:
-    """What closing the window does to a program, in sentences; ``stop``: how far its end has come."""
+    """How closing the window affects a program, in sentences; ``stop`` is how far stopping it has come."""
     if stop is None:
         return (
             "Closing the window interrupts it, as Ctrl+C does (SIGINT). If it is still running "

@@ -1,4 +1,4 @@
-"""Help > Log: the newest part of the log of gpudash's processes, as plain text."""
+"""Help > Log: the end of gpudash's log, as plain text."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel
 
 SHOWN_BYTES = 500_000
-"""Bytes of the log that are shown; a file of it has twice as many at most."""
+"""Bytes of the log to show; a log file has at most twice as many."""
 
 SIZE = (980, 640)
-"""Logical pixels of the view when it opens."""
+"""Initial size in logical pixels."""
 
 EMPTY = "Nothing has been logged yet."
 
 
 class LogView(QDialog):
-    """The log from its newest record up. Belongs to Qt's thread.
+    """The log, scrolled to its newest record. Belongs to Qt's thread.
 
     Attributes:
-        text: what is shown.
-        problem: why nothing is; hidden where something is.
+        text: the log.
+        problem: why there is no log; hidden otherwise.
         buttons: "Copy All", "Show in Folder", "Refresh" and "Close".
     """
 
@@ -53,7 +53,7 @@ class LogView(QDialog):
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the log again, and show its end."""
+        """Read the log again and show its end."""
         try:
             text, problem = newest_log(SHOWN_BYTES), ""
         except OSError as error:
@@ -65,7 +65,7 @@ class LogView(QDialog):
         self.problem.setVisible(bool(problem))
 
     def copy(self) -> None:
-        """Copy all that is shown."""
+        """Copy the text shown."""
         QGuiApplication.clipboard().setText(self.text.toPlainText())
 
 

@@ -1,6 +1,7 @@
-"""The main window: a workspace below the menus that the features fill, drawn by one timer; it holds no data.
+"""The main window: a workspace and the menus that the features fill. One timer draws it, and it holds no data.
 
-Where it is, is kept when it closes. A desktop notice says when a run ends or memory warns while it is behind.
+It saves its geometry when it closes. If it is in the background, a desktop notification reports the end of a run or a
+memory warning.
 """
 
 from __future__ import annotations
@@ -36,20 +37,20 @@ if TYPE_CHECKING:
     from gpudash.session.watching.program import StopProgress
 
 Feature = Callable[[Workspace], Sequence[Command]]
-"""Sets a feature up in a window, once, and returns its commands."""
+"""Sets up a feature in a window, once, and returns its commands."""
 
 
 class MainWindow(QMainWindow):
-    """The dashboard over a live session, or over a recording that is looked at.
+    """The dashboard of a live session or of a recording.
 
     Args:
-        session: what is shown and commanded; the window closes it.
-        colours: at the start.
-        features: what the window can do, in the order of the menus.
+        session: the session to show and control; the window closes it.
+        colours: the initial palette.
+        features: what the window can do, in menu order.
 
     Attributes:
-        joined: whether every thread has ended in time; known once the window is closed.
-        ended_program: whether closing it has ended a program of the user's.
+        joined: whether every thread ended in time; valid once the window is closed.
+        ended_program: whether closing the window stopped a program of the user's.
     """
 
     def __init__(self, session: DashboardSource, colours: Palette, features: Sequence[Feature]) -> None:
@@ -72,14 +73,14 @@ class MainWindow(QMainWindow):
         self.dropping = Dropping(self, colours, self.workspace.open_dropped)
         self.workspace.commands = in_order([command for feature in features for command in feature(self.workspace)])
         self.menus = Menus(self, self.workspace.commands)
-        # Qt hears no key of a command whose only place is a menu of a hidden bar, as while presenting.
+        # Qt ignores the shortcut of an action that is only in a hidden menu bar, as in presentation mode.
         self.addActions([action for action in self.menus.actions.values() if action.shortcutContext() != PLOT_KEYS])
-        if not self.styleSheet():  # a text size that is remembered has come with one
+        if not self.styleSheet():  # restoring the text size has set one already
             dress(self, colours)
         self._leaving = Leaving(self.workspace, self.leave, [self.menus.actions["file.exit"]])
         self._connect()
         self._restore_layout()
-        self.setFocus()  # else the first activation gives it to a card, and Space would mean that card
+        self.setFocus()  # else a card would get it, and Space would press that card
         self.timer = QTimer(self)
         self.timer.setInterval(round(1000 / session.settings.frames_hz))
         self.timer.timeout.connect(self.workspace.refresh)
@@ -94,7 +95,7 @@ class MainWindow(QMainWindow):
         workspace.settings_changed.connect(self._apply_settings)
 
     def _serve(self, page: PlotsPage) -> None:
-        """Let keys act on these plots, and what happens there show in the menus."""
+        """Let shortcuts act on these plots, and update the menus with them."""
         self.menus.serve_plots(page.plots)
         page.refreshed.connect(self.menus.refresh)
         self.menus.refresh()
@@ -103,7 +104,7 @@ class MainWindow(QMainWindow):
         self.timer.setInterval(round(1000 / settings.frames_hz))
 
     def set_palette(self, palette: Palette) -> None:
-        """Redraw everything in other colours."""
+        """Use these colours."""
         dress(self, palette)
         self.dropping.hint.set_palette(palette)
         self.workspace.set_palette(palette)
@@ -131,22 +132,22 @@ class MainWindow(QMainWindow):
             self.setGeometry(default_place(self))
 
     def leave(self, why: str = "") -> None:
-        """Close without asking, as where no user can answer.
+        """Close without asking, for when no user can answer.
 
         Args:
-            why: what this comes after, in words that follow "sent by gpudash"; "" where the window is closed.
+            why: what caused it, as a phrase after "sent by gpudash"; "" if the window was closed.
         """
         self._why_closed = why or self._why_closed
         self.never_ask()
         self.close()
 
     def leave_sooner(self, why: str) -> None:
-        """Send a program that the window has asked to end the next signal, if it has not ended: SIGTERM, then SIGKILL.
+        """Send the next signal, SIGTERM and then SIGKILL, to a program that was asked to end and has not.
 
-        On a thread of its own: a handler of a signal may have interrupted the very code that it would wait for.
+        This uses its own thread: a signal handler may have interrupted the very code that it would wait for.
 
         Args:
-            why: as of `leave`.
+            why: see `leave`.
         """
         session = self.workspace.session.live
         if session is None or not self.ended_program:
@@ -154,7 +155,7 @@ class MainWindow(QMainWindow):
         threading.Thread(target=_send_next, args=(session, why), name="gpudash leave", daemon=True).start()
 
     def never_ask(self) -> None:
-        """From now on close at once, whatever runs: the desktop's session ends."""
+        """From now on close at once, whatever is running: the desktop session is ending."""
         self._sure = True
 
     def closeEvent(self, event: QCloseEvent) -> None:
@@ -173,14 +174,14 @@ class MainWindow(QMainWindow):
         self.joined = self.workspace.session.close() and ended
 
     def _end_program(self) -> None:
-        """Ask a program that is watched to end. The window is out of sight while it has its time for that."""
+        """Ask a watched program to end. The window is hidden while the program takes its time."""
         session = self.workspace.session.live
         run = self.workspace.session.store.run
         if session is None or run is None or not session.running or run.workload != WATCH:
             return
         session.stop_run(self._why_closed, shutdown=True)
         stop = session.runs.stopping
-        if stop is None:  # a process that is attached to is never signalled
+        if stop is None:  # a process that was attached to never gets a signal
             return
         self.ended_program = True
         self.hide()
@@ -201,7 +202,7 @@ def _print_sent(stop: StopProgress) -> None:
 
 
 def notice(event: Event) -> str | None:
-    """What a desktop notice says of ``event``; ``None`` for what can wait until the window is looked at."""
+    """The desktop notification for ``event``; ``None`` if it can wait until the user looks at the window."""
     match event:
         case Warning(level="warning" | "critical" | "forecast"):
             return event.text
@@ -213,7 +214,7 @@ def notice(event: Event) -> str | None:
 
 
 def notify(window: QWidget, event: Event) -> None:
-    """Tell the desktop of ``event``, where it is worth it and the desktop takes notices."""
+    """Show a desktop notification for ``event``, if it needs one and the desktop supports it."""
     text = notice(event)
     if text is None:
         return
@@ -231,7 +232,7 @@ DEFAULT_SIZE = (1440, 960)
 
 
 def default_place(window: QWidget) -> QRect:
-    """The default size in the middle of the window's screen, smaller where the screen is."""
+    """A window of the default size, centred on its screen, or smaller if the screen is."""
     there = window.screen().availableGeometry()
     size = QSize(*DEFAULT_SIZE).boundedTo(there.size()).expandedTo(window.minimumSize())
     room = there.size() - size
@@ -239,12 +240,12 @@ def default_place(window: QWidget) -> QRect:
 
 
 def keep_layout(window: QWidget) -> None:
-    """Remember where ``window`` is."""
+    """Save the geometry of ``window``."""
     _store().setValue("geometry", window.saveGeometry())
 
 
 def restore_layout(window: QWidget) -> bool:
-    """Put ``window`` where it was; false when nothing usable was kept or a part would be on no screen."""
+    """Restore the geometry of ``window``; false if none was saved or part of it would be off-screen."""
     kept = _store().value("geometry")
     if not isinstance(kept, QByteArray) or not window.restoreGeometry(kept):
         return False
@@ -252,12 +253,12 @@ def restore_layout(window: QWidget) -> bool:
 
 
 def forget_layout() -> None:
-    """Start with the default next time."""
+    """Use the default geometry next time."""
     _store().clear()
 
 
 def screens() -> QRegion:
-    """Everything that can be seen."""
+    """The area of all screens."""
     region = QRegion()
     for screen in QGuiApplication.screens():
         region += screen.geometry()

@@ -1,7 +1,7 @@
-"""Commands as data, and the menus that are built from them.
+"""Commands as data, and the menus built from them.
 
-A command knows its place, its key, whether it can be used now and why not; the palette and the sheet of keys are made
-of the same commands.
+A command knows its menu, its keys, and whether it is available or why not. The command palette and the list of keys
+use the same commands.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gpudash.ui.widgets.plain_text import plain_tip
 logger = logging.getLogger(__name__)
 
 PLOT_KEYS = Qt.ShortcutContext.WidgetWithChildrenShortcut
-"""Where the keys of the commands that act on plots are heard: in those plots alone."""
+"""Context for commands that act on plots: their keys work only while a plot has the focus."""
 
 
 def _always() -> str:
@@ -29,26 +29,26 @@ def _always() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command; what is callable is asked whenever the menus are brought up to date, on the window's thread.
+    """A command. Its callables run on the window's thread whenever the menus are updated.
 
     Attributes:
         menu: "File", or "View/Theme" for a submenu.
-        title: the verb and the thing it acts on.
+        title: the verb and its object.
         tip: one sentence.
-        run: what it does; a checkable command is given the state that was chosen.
-        keys: key sequences as text; the first is shown.
-        id: what it is found by, as "file.open"; unique, and the same whatever its title becomes.
-        after: id of the command that it stands below; without one, or where that is not there, it comes last.
-        why_not: why it cannot be used now, in a sentence; "" when it can.
-        text: what the menu says in place of the title.
-        checked: its state, ``None`` for a command without one.
+        run: the action; for a checkable command it receives the chosen state.
+        keys: key sequences as text; the first one is shown.
+        id: a unique name such as "file.open", which does not depend on the title.
+        after: the id of the command above it; if empty or missing, it comes last.
+        why_not: why it is unavailable, in a sentence; "" if it is available.
+        text: the menu's text in place of the title.
+        checked: the state of a checkable command; ``None`` for others.
         group: commands with the same group exclude each other.
-        plot: whether its keys act only while a plot has the focus (single letters must not act elsewhere).
-        keys_taken: whether something else in the window means its keys now.
-        above: entries that stand above it, asked for whenever its menu opens.
-        separated: whether a line stands above it.
-        repeats: whether its key, held down, means it again and again.
-        role: where macOS puts it.
+        plot: whether its keys work only while a plot has the focus (single letters must not act elsewhere).
+        keys_taken: whether something else in the window uses its keys now.
+        above: entries to insert above it whenever its menu opens.
+        separated: whether a separator is above it.
+        repeats: whether holding its key repeats it.
+        role: its role in a macOS menu.
     """
 
     menu: str
@@ -71,24 +71,24 @@ class Command:
     role: QAction.MenuRole = QAction.MenuRole.NoRole
 
     def label(self) -> str:
-        """What it is called now."""
+        """The current text."""
         if self.text is None:
             return self.title
         return self.text()
 
     def key_sequences(self) -> list[QKeySequence]:
-        """The keys that mean it now."""
+        """The keys that trigger it now."""
         taken = self.keys_taken is not None and self.keys_taken()
         if taken:
             return []
         return [QKeySequence(key) for key in self.keys]
 
     def use(self) -> None:
-        """Do it; a checkable command takes its other state, one of a group its own."""
+        """Run it; a checkable command toggles, and one in a group is checked."""
         self.choose(bool(self.group) or (self.checked is not None and not self.checked()))
 
     def choose(self, checked: bool) -> None:
-        """Do it, a checkable command with the state that was chosen."""
+        """Run it, with the chosen state if it is checkable."""
         logger.info("command %s", self.id)
         if self.checked is None:
             self.run()
@@ -97,7 +97,7 @@ class Command:
 
 
 def in_order(commands: Sequence[Command]) -> list[Command]:
-    """``commands`` as given, but each with an `after` right below that one, and below what stands there already."""
+    """``commands`` in order, but each one with `after` directly below that one and what already follows it."""
     known = {command.id for command in commands}
     followers: dict[str, list[Command]] = {}
     for command in commands:
@@ -115,8 +115,8 @@ class Menus:
     """The menu bar of a window.
 
     Args:
-        window: whose menu bar is filled.
-        commands: in the order of the menus; a `KeyError` where two have the same id.
+        window: the window whose menu bar is filled.
+        commands: in menu order; two with the same id raise a `KeyError`.
     """
 
     def __init__(self, window: QMainWindow, commands: Sequence[Command]) -> None:
@@ -133,11 +133,11 @@ class Menus:
 
     @property
     def actions(self) -> dict[str, QAction]:
-        """What the menus show of each command, by its id; what commands a live session is missing over a recording."""
+        """The action of each command, by id. A recording's window lacks the commands of a live session."""
         return self._actions
 
     def refresh(self) -> None:
-        """Bring words, states and availability up to date."""
+        """Update texts, states and availability."""
         for command in self._commands:
             action = self._actions[command.id]
             why_not = command.why_not()
@@ -152,7 +152,7 @@ class Menus:
                 action.setShortcuts(keys)
 
     def serve_plots(self, plots: QWidget) -> None:
-        """Let the keys of the commands that act on plots mean something while ``plots`` have the focus."""
+        """Let the keys of plot commands work while ``plots`` has the focus."""
         plots.addActions([action for action in self.actions.values() if action.shortcutContext() == PLOT_KEYS])
 
     def _add(self, command: Command) -> QAction:
@@ -183,7 +183,7 @@ class Menus:
 
     def _choose(self, command: Command, checked: bool) -> None:
         command.choose(checked)
-        self.refresh()  # what was chosen may not have come to pass
+        self.refresh()  # the command may not have changed the state
 
     def _menu(self, path: str) -> QMenu:
         if path not in self._menus:
@@ -203,7 +203,7 @@ class Menus:
 
 
 def _fill(menu: QMenu, last: QAction, entries: Callable[[QMenu], list[QAction]] | None) -> None:
-    """List ``entries`` in ``menu`` above ``last``, in place of those of before."""
+    """List ``entries`` in ``menu`` above ``last``, replacing the previous ones."""
     for action in menu.actions():
         if action is last:
             break

@@ -1,4 +1,4 @@
-"""The command palette: whatever the window can do or show, found by a few letters of its name."""
+"""The command palette: finds anything the window can do or show by a few letters of its name."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from gpudash.ui.widgets.text_size import scaled
 from gpudash.ui.window.menus import Command
 
 WIDTH_PX, ROWS = 720, 12
-"""Logical pixels across, and rows that are seen at once, at the usual text size."""
+"""Width in logical pixels at the default text size, and number of visible rows."""
 
 BETWEEN = " ▸ "
-"""Between a menu and its submenu."""
+"""Separates a menu from its submenu."""
 
 _STEPS = {
     Qt.Key.Key_Down: 1,
@@ -41,15 +41,15 @@ _STEPS = {
 
 @dataclass(frozen=True, slots=True)
 class PaletteEntry:
-    """Something the palette can do.
+    """One thing that the palette can do.
 
     Attributes:
-        name: the command.
-        place: where it is in the menus: "View ▸ Window".
-        run: does it.
-        keys: the key that does it too, or "".
+        name: the text of the command.
+        place: its location in the menus: "View ▸ Window".
+        run: runs it.
+        keys: its shortcut, or "".
         tip: one sentence on what it does.
-        why_not: why it cannot be done now, or "".
+        why_not: why it is unavailable, or "".
     """
 
     name: str
@@ -60,29 +60,29 @@ class PaletteEntry:
     why_not: str = ""
 
     def is_as(self, other: PaletteEntry) -> bool:
-        """Whether another, made at another time, is of the same."""
+        """Whether another entry, created at another time, is for the same thing."""
         return (self.name, self.place, self.tip) == (other.name, other.place, other.tip)
 
 
 class Further(Protocol):
-    """What is found beside, and is still being read while the palette is open."""
+    """More entries, which are still being read while the palette is open."""
 
     def take(self) -> bool:
-        """Take in a little of what has been read since; whether other things are found now. Often called."""
+        """Process a small part of what was read since the last call; returns whether the results changed."""
 
     def found(self, query: str) -> Sequence[PaletteEntry]:
-        """What holds every word of ``query``, as much of it as a list is read for."""
+        """The entries that contain every word of ``query``, up to a sensible number."""
 
     def leave(self) -> None:
-        """The palette is closed."""
+        """Called when the palette closes."""
 
 
 POLL_MS = 50
-"""Between two looks at what has been read."""
+"""Interval of polling for what was read."""
 
 
 def command_entries(commands: Sequence[Command]) -> list[PaletteEntry]:
-    """What the palette lists of ``commands``, as they stand now."""
+    """The palette's entries for ``commands`` in their current state."""
     return [_entry(command) for command in commands]
 
 
@@ -102,13 +102,13 @@ def _entry(command: Command) -> PaletteEntry:
 
 
 class CommandPalette(QDialog):
-    """A box to type in over a list: Enter does what is chosen, Esc leaves.
+    """A text field above a list: Enter runs the selected entry, Esc closes.
 
     Args:
-        entries: what can be done, in the order it is listed before anything is typed.
-        palette: colours in force.
-        parent: the window it lies over.
-        further: what is found beside.
+        entries: what can be done, in the order for an empty query.
+        palette: the colours in use.
+        parent: the window below it.
+        further: more entries, read in the background.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class CommandPalette(QDialog):
         )
 
     def _place(self) -> None:
-        """Over the upper part of the window."""
+        """Move over the upper part of the window."""
         width, parent = scaled(WIDTH_PX), self.parentWidget()
         if parent is not None:
             width = min(width, parent.width() - 40)
@@ -184,16 +184,16 @@ class CommandPalette(QDialog):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        self.list.doItemsLayout()  # rows were measured before the style sheet was known
+        self.list.doItemsLayout()  # rows were measured before the style sheet applied
 
     @property
     def shown(self) -> list[PaletteEntry]:
-        """What is listed, from the top."""
+        """The listed entries from top to bottom."""
         return [self._entry(self.list.topLevelItem(row)) for row in range(self.list.topLevelItemCount())]
 
     @property
     def chosen(self) -> PaletteEntry | None:
-        """What Enter does; ``None`` where nothing is found."""
+        """The entry that Enter runs; ``None`` if nothing was found."""
         item = self.list.currentItem()
         if item is None:
             return None
@@ -205,7 +205,7 @@ class CommandPalette(QDialog):
         return self._entries[number]
 
     def _poll(self) -> None:
-        """List what has been read meanwhile; what was chosen stays so, since Enter may be on its way."""
+        """List what was read meanwhile; the selected entry stays, since the user may be about to press Enter."""
         assert self._further is not None
         if not self._further.take():
             return
@@ -245,7 +245,7 @@ class CommandPalette(QDialog):
     def _describe(self) -> None:
         entry = self.chosen
         if entry is None:
-            self._text.setText("Nothing has these letters.")
+            self._text.setText("Nothing matches these letters.")
         else:
             sentences = []
             if entry.tip:
@@ -259,14 +259,14 @@ class CommandPalette(QDialog):
         self.run_chosen()
 
     def run_chosen(self) -> None:
-        """Leave, and do what is chosen; what cannot be done now stays here with its reason."""
+        """Close and run the selected entry; one that is unavailable stays, with its reason."""
         entry = self.chosen
         if entry is None or entry.why_not:
             return
         self.accept()
         parent = self.parentWidget()
         if parent is not None:
-            parent.activateWindow()  # a command may mean what has the focus there
+            parent.activateWindow()  # a command may act on the focused widget there
         entry.run()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:

@@ -1,7 +1,7 @@
-"""What a window works on: the live session's dashboard and the open documents, and what may be done with them.
+"""The contents of the window: the live session's dashboard and the open documents, and what can be done with them.
 
-The features of the window and its parts are given a workspace; what is in front, what is told and what is opened goes
-through it. A bar of tabs stands above the dashboard while a document is open.
+All features and parts of the window share a workspace: it shows tabs, opens files and reports messages. A tab bar
+appears above the dashboard while a document is open.
 """
 
 from __future__ import annotations
@@ -36,44 +36,45 @@ from gpudash.ui.window.dropping import leave_drops
 from gpudash.ui.window.menus import Command
 
 DASHBOARD = "Dashboard"
-"""Title of the first tab, which is always there."""
+"""Title of the first tab, which is always present."""
 
 LONGEST_TITLE = 32
-"""Characters of a title that a tab shows; the whole path is its tooltip."""
+"""Maximum length of a tab's title in characters; the tooltip has the whole path."""
 
 SCRIPT_SUFFIX = ".py"
 
 
 class Workspace(QWidget):
-    """The live dashboard and the documents, one in front.
+    """The live dashboard and the documents; one of them is visible.
 
     Args:
-        session: what the first tab shows, and what runs are started in; it is not closed here.
-        colours: at the start.
+        session: shown in the first tab, and used to start runs; it is not closed here.
+        colours: the initial palette.
 
     Attributes:
-        dashboard: over `session`, in front while no document is open.
-        colours: in force.
-        undo: what the user has done, with the way back.
-        notice: a strip above what is in front, for what came of opening a file.
-        status_line: below a document without plots of a session, and so without such a line of its own.
-        openers: kind of file → a document that reads it; an OSError, ValueError or RuntimeError of it is reported.
-        commands: what can be done in the window, in the order of its menus; filled by the window.
-        theme: what the user has chosen.
-        panel_shown: whether the panels at the left of the dashboards are wanted.
-        hidden_marks: kinds of marks that no plot shows.
+        dashboard: the dashboard of `session`, visible while no document is.
+        colours: the palette in use.
+        undo: the undo stack.
+        notice: a strip at the top with the outcome of opening a file.
+        status_line: the status line of documents that have no session plots and hence none of their own.
+        openers: kind of file → creates a document for it; an OSError, ValueError or RuntimeError it raises is
+            reported.
+        commands: the window's commands in menu order; set by the window.
+        theme: the user's choice.
+        panel_shown: whether to show the panels at the left of the dashboards.
+        hidden_marks: categories of marks hidden in all plots.
         presenting: whether presentation mode is on.
-        playing_demo: whether the demo is on.
+        playing_demo: whether the demo is running.
 
     Signals:
-        front_changed: another one came to the front.
-        changed: what commands say or allow may be another thing now.
+        front_changed: another tab became the current one.
+        changed: texts or availability of commands may have changed.
         refreshed: a frame has been drawn.
-        closing: the window closes; its documents are still open.
-        action: a button of the banner or of a result was pressed: its action, and the event that it stands beside.
-        theme_chosen: the user picks "system", "light" or "dark".
-        settings_changed: the `Settings` that are in force from now on.
-        colours_changed: everything has been drawn in the colours that are in force now.
+        closing: the window is closing; its documents are still open.
+        action: a button of a banner or a result was pressed: its action, and the event shown beside it.
+        theme_chosen: the user chose "system", "light" or "dark".
+        settings_changed: these `Settings` are now in use.
+        colours_changed: everything has been drawn in new colours.
     """
 
     front_changed = Signal()
@@ -131,18 +132,18 @@ class Workspace(QWidget):
 
     @property
     def live(self) -> bool:
-        """Whether a session is on that can be commanded; a recording can only be looked at."""
+        """Whether there is a live session, which can be controlled; a recording is read-only."""
         return self.session.live is not None
 
     @property
     def front(self) -> Document | None:
-        """The document in front; ``None`` while the dashboard is."""
+        """The current document; ``None`` while the dashboard is current."""
         shown = self._stack.currentWidget()
         return next((document for document in self._open.values() if document is shown), None)
 
     @property
     def front_dashboard(self) -> Dashboard | None:
-        """The dashboard in front: the live one, or that of the recording in front."""
+        """The current dashboard: the live one, or that of the current recording."""
         front = self.front
         if front is None:
             return self.dashboard
@@ -150,7 +151,7 @@ class Workspace(QWidget):
 
     @property
     def front_page(self) -> PlotsPage | None:
-        """The plots in front: of a dashboard, or of a GPU's past."""
+        """The current plots: a dashboard's, or those of a GPU's past."""
         front = self.front
         if front is None:
             return self.dashboard
@@ -158,70 +159,70 @@ class Workspace(QWidget):
 
     @property
     def target(self) -> PlotsPage:
-        """The plots that a command means: those in front, else those of the live dashboard."""
+        """The plots that commands act on: the current ones, or else those of the live dashboard."""
         return self.front_page or self.dashboard
 
     @property
     def target_dashboard(self) -> Dashboard:
-        """The dashboard that a command means: the one in front, else the live one."""
+        """The dashboard that commands act on: the current one, or else the live one."""
         return self.front_dashboard or self.dashboard
 
     @property
     def front_title(self) -> str:
-        """The whole title of the tab in front; "" while it is the dashboard."""
+        """The full title of the current tab; "" for the dashboard."""
         return next((title for document, title in self._titles.items() if document is self.front), "")
 
     @property
     def count(self) -> int:
-        """Number of open documents."""
+        """The number of open documents."""
         return len(self._open)
 
     @property
     def dashboards(self) -> list[Dashboard]:
-        """The live dashboard, and that of every open recording."""
+        """The live dashboard and those of all open recordings."""
         return [self.dashboard, *(d.dashboard for d in self._open.values() if d.dashboard is not None)]
 
     @property
     def pages(self) -> list[PlotsPage]:
-        """All plots of a session that there are: of the dashboards, and of every GPU's past."""
+        """All pages with session plots: those of the dashboards, and of each GPU's past."""
         return [self.dashboard, *(d.plots_page for d in self._open.values() if d.plots_page is not None)]
 
     def document(self, key: Path | str) -> Document | None:
-        """The document that was added under ``key``; ``None`` when none was."""
+        """The document added under ``key``; ``None`` if there is none."""
         return self._open.get(key)
 
     def is_open(self, key: Path | str) -> bool:
-        """Whether a document was added under ``key``."""
+        """Whether there is a document under ``key``."""
         return key in self._open
 
     def show_path(self, key: Path | str) -> bool:
-        """Bring the document that was added under ``key`` to the front; false when it is not open."""
+        """Switch to the document added under ``key``; false if it is not open."""
         document = self._open.get(key)
         if document is not None:
             self.bar.setCurrentIndex(self._stack.indexOf(document))
         return document is not None
 
     def show_dashboard(self) -> None:
-        """Bring the dashboard to the front."""
+        """Switch to the dashboard."""
         self.bar.setCurrentIndex(0)
 
     def show_a_dashboard(self) -> Dashboard:
-        """The dashboard in front; the live one comes there when there is none."""
+        """The current dashboard; if there is none, switch to the live one."""
         if self.front_dashboard is None:
             self.show_dashboard()
         return self.target_dashboard
 
     def show_next(self) -> None:
-        """Bring the tab at the right to the front, after the last one the dashboard."""
+        """Switch to the next tab; after the last one, to the dashboard."""
         self.bar.setCurrentIndex((self.bar.currentIndex() + 1) % self.bar.count())
 
     def open(self, path: Path, *, remember: bool = True, run: int | None = None) -> bool:
         """Open a file, or the folder of an out-of-memory report; a failure is reported in one sentence.
 
         Args:
-            path: of the file or folder.
-            remember: whether it is listed among those opened last.
-            run: the run of a recording to bring into view, counted from 1; left out, what comes first or was in view.
+            path: the file or folder.
+            remember: whether to add it to the recent files.
+            run: the run of a recording to show, counted from 1; without it, the view is left alone.
         """
         try:
             found = find_file(path)
@@ -232,7 +233,8 @@ class Workspace(QWidget):
         if remember:
             add_recent(found.path)
         if not self.show_path(found.path):
-            # Opened under the same path: the tab comes to the front, and the file is not read twice.
+            # Documents are keyed by path: if it is open already, its tab comes to the front, and nothing is read
+            # twice.
             try:
                 self.add(self.openers[found.kind](found), found.path, found.title)
             except (OSError, ValueError, RuntimeError) as error:
@@ -243,7 +245,7 @@ class Workspace(QWidget):
         return True
 
     def open_dropped(self, paths: Iterable[Path]) -> None:
-        """Open what was dropped; a Python file becomes the script to run, a model's folder the model to predict."""
+        """Open dropped files. A Python file becomes the script to run, a model folder the model to predict."""
         for path in paths:
             if path.suffix == SCRIPT_SUFFIX and path.is_file() and self.live:
                 self.show_dashboard()
@@ -257,12 +259,12 @@ class Workspace(QWidget):
                 self.open(path)
 
     def add(self, document: Document, key: Path | str, title: str) -> None:
-        """Open a tab for ``document`` and bring it to the front.
+        """Open a tab for ``document`` and switch to it.
 
         Args:
-            document: it is closed with its tab.
-            key: the file it shows, or a name that no other document has.
-            title: what the tab says; a file's whole path is its tooltip.
+            document: closed together with its tab.
+            key: the file it shows, or a unique name.
+            title: the tab's title; the tooltip of a file shows its whole path.
         """
         self._open[key], self._titles[document] = document, title
         document.closed.connect(lambda: self.close_document(document))
@@ -271,14 +273,14 @@ class Workspace(QWidget):
         leave_drops(document)
         self._stack.addWidget(document)
         row = self.bar.addTab(_tab_text(document, title))
-        # Only of a file there is a path to show.
+        # Only a file has a path to show.
         self.bar.setTabToolTip(row, plain_tip(str(key) if isinstance(key, Path) else title))
         self.bar.setTabButton(row, QTabBar.ButtonPosition.RightSide, self._close_button(document, title))
         self.bar.show()
         self.bar.setCurrentIndex(row)
 
     def _retitle(self, document: Document) -> None:
-        """What a document is turned out to be called: a comparison knows its runs' names when they have been read."""
+        """Change a document's title: a comparison knows the names of its runs only after reading them."""
         self._titles[document] = title = document.title
         row = self._stack.indexOf(document)
         self.bar.setTabText(row, _tab_text(document, title))
@@ -290,25 +292,25 @@ class Workspace(QWidget):
             self.front_changed.emit()
 
     def serve_dashboards(self, serve: Callable[[Dashboard], object]) -> None:
-        """Call ``serve`` with every dashboard there is, and with each that comes, as soon as it can be looked at."""
+        """Call ``serve`` with every existing dashboard, and with each new one as soon as it is ready."""
         self._servers.append(serve)
         for dashboard in self.dashboards:
             serve(dashboard)
 
     def serve_pages(self, serve: Callable[[PlotsPage], object]) -> None:
-        """Call ``serve`` with all plots there are, and with those that come, as soon as they can be looked at."""
+        """Call ``serve`` with every existing page of plots, and with each new one as soon as it is ready."""
         self._page_servers.append(serve)
         for page in self.pages:
             serve(page)
 
     def serve(self, document: Document) -> None:
-        """Let the commands act on what a document shows: a recording that has been read, a fleet's GPU."""
+        """Let commands act on a document's contents: a loaded recording, or a GPU of a fleet."""
         page, dashboard = document.plots_page, document.dashboard
         if dashboard is not None:
             dashboard.action.connect(self.action)
             for serve in self._servers:
                 serve(dashboard)
-        if page is not None:  # behind its parts: what hides some of them has the last word
+        if page is not None:  # after the dashboard's: features that hide its parts must come last
             for serve_page in self._page_servers:
                 serve_page(page)
 
@@ -322,17 +324,17 @@ class Workspace(QWidget):
         return button
 
     def close_front(self) -> None:
-        """Close the document in front; the dashboard stays."""
+        """Close the current document; the dashboard stays."""
         if self.front is not None:
             self.close_document(self.front)
 
     def close_document(self, document: Document) -> None:
-        """Close ``document``, and what reads its file; one that is closed already is left alone."""
-        # Also called by a document's own signal, after it was closed from here.
+        """Close ``document`` and stop reading its file; does nothing if it is closed already."""
+        # Also called by a document's own signal after it was closed from here.
         key = next((key for key, other in self._open.items() if other is document), None)
         if key is None:
             return
-        # Taken out first: reactions to the closing see it as closed.
+        # Remove it first: reactions to the closing must see it as closed.
         del self._open[key], self._titles[document]
         document.close_document()
         row = self._stack.indexOf(document)
@@ -341,11 +343,11 @@ class Workspace(QWidget):
         self.bar.setVisible(bool(self._open))
         document.hide()
         document.deleteLater()
-        # Removing a tab changes the row in front, of which the bar does not always tell.
+        # Removing a tab changes the current index, and the bar does not always emit a signal for that.
         self._show(self.bar.currentIndex())
 
     def at_close(self, close: Callable[[], bool]) -> None:
-        """Call ``close`` when the window closes, after the documents; it tells whether everything ended in time."""
+        """Call ``close`` when the window closes, after the documents; it returns whether everything ended in time."""
         self._closers.append(close)
 
     def close_documents(self) -> None:
@@ -354,22 +356,22 @@ class Workspace(QWidget):
             self.close_document(document)
 
     def close_all(self) -> bool:
-        """Close every document, and what the features have at work; false when something did not end in time."""
+        """Close every document and stop the features' background work; false if something did not end in time."""
         self.closing.emit()
         self.close_documents()
-        # Each closer once, also where closing is asked for again.
+        # Call each one once, even if closing is requested again.
         closers, self._closers = self._closers, []
-        # All of them, also behind one that took too long: a generator in `all` would stop there.
+        # Call all of them, even after one that timed out: a generator in `all` would stop there.
         ended = [close() for close in closers]
         return all(ended)
 
     def report(self, text: str) -> None:
-        """Say ``text`` for a while in the status line that is in sight."""
+        """Show ``text`` for a while in the visible status line."""
         page = self.front_page
         (self.status_line if page is None else page.status_line).report(text)
 
     def attempt(self, act: Callable[[], object]) -> bool:
-        """Do ``act``; a failure is reported in one sentence. Returns whether it was done."""
+        """Call ``act``; a failure is reported in one sentence. Returns whether it succeeded."""
         try:
             act()
         except (OSError, ValueError, RuntimeError, RecordingError) as error:
@@ -379,7 +381,7 @@ class Workspace(QWidget):
         return True
 
     def start_run(self) -> None:
-        """Run what the panel holds: a workload on the device it names, or the user's own program."""
+        """Run what is in the panel: a workload on its device, or the user's own program."""
         session, panel = self.session.live, self.dashboard.panel
         if session is None:
             return
@@ -390,7 +392,7 @@ class Workspace(QWidget):
             self.report(panel.start_text())
             return
         self.show_dashboard()
-        # A recording's range would hide what now begins.
+        # A range chosen earlier would hide the new run.
         self.dashboard.view.follow()
         spec, isolate = panel.spec(), session.settings.isolate
         if spec is None:
@@ -403,7 +405,7 @@ class Workspace(QWidget):
             self.dashboard.refresh_figures()
 
     def run_again(self, run: RunView) -> None:
-        """Put what a recorded run was asked into the live dashboard, and go there."""
+        """Put the settings of a recorded run into the live dashboard, and switch to it."""
         if self.session.running:
             self.notice.report("A run is in progress; stop it first, then run this one again.", "note")
             return
@@ -412,44 +414,44 @@ class Workspace(QWidget):
         panel = self.dashboard.panel
         sentence = put_into_panel(run, panel, self.session.devices(), self.session.default_device())
         if not sentence and run.spec.get("edit"):
-            sentence = "That run had a change of the program, from a copy; this one runs the program as it is."
+            sentence = "That run used a changed copy of the program; this one runs the program as it is."
         if sentence:
             self.notice.report(sentence, "note")
         panel.button.setFocus()
 
     def apply_settings(self, settings: Settings) -> None:
-        """Put other settings in force."""
+        """Use other settings."""
         self.session.set_settings(settings)
         self.dashboard.apply_settings()
         self.settings_changed.emit(settings)
 
     def show_panels(self, shown: bool) -> None:
-        """Show the panels at the left of the dashboards, or hide them; this can be undone."""
+        """Show or hide the panels at the left of the dashboards; can be undone."""
         if shown == self.panel_shown:
             return
         self.panel_shown = shown
         for dashboard in self.dashboards:
             dashboard.show_panel(shown)
-        text = f"{'Show' if shown else 'Hide'} of Workload Panel"
-        # Undo calls this same method, whose push is then a step of the undo itself and ignored by it.
+        text = f"{'Show' if shown else 'Hide'} Workload Panel"
+        # Undo calls this method too; the push it makes then is part of the undo and is ignored.
         self.undo.push(text, partial(self.show_panels, not shown), partial(self.show_panels, shown))
         self.changed.emit()
 
     def fit_panels(self) -> None:
-        """Make the panels at the left as wide as their words need at the text size in force."""
+        """Make the panels at the left as wide as their texts need at the current text size."""
         for dashboard in self.dashboards:
             dashboard.panel.fit_width()
 
     def why_no_plots(self) -> str:
-        """Why no command can act on plots now; "" when it can."""
+        """Why no command can act on plots now; "" if one can."""
         if self.front_page is not None:
             return ""
-        return "The document in front has no plots of a session."
+        return "The current tab has no session plots."
 
     def refresh(self) -> None:
-        """Draw what is new; the window's timer calls it."""
+        """Draw what is new; called by the window's timer."""
         front = self.front
-        # Also behind a document: warnings and the run's state go on; `front` says whether plots are drawn.
+        # Even behind a document: warnings and the state of runs go on; `front` controls the drawing of plots.
         self.dashboard.refresh(front=front is None)
         if front is not None:
             front.refresh()
@@ -457,7 +459,7 @@ class Workspace(QWidget):
         self.refreshed.emit()
 
     def set_palette(self, palette: Palette) -> None:
-        """Draw everything in other colours."""
+        """Use these colours everywhere."""
         self.colours = palette
         self.dashboard.set_palette(palette)
         for document in self._open.values():
@@ -473,7 +475,7 @@ class Workspace(QWidget):
 
 
 class _Tabs(QTabBar):
-    """The first tab, by which everybody comes home, keeps its whole title."""
+    """The tab bar; its first tab, the way back to the dashboard, is never elided."""
 
     def minimumTabSizeHint(self, index: int) -> QSize:
         if index == 0:

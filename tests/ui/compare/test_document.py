@@ -251,7 +251,7 @@ def test_runs_that_do_not_overlap_say_so(open_runs: Open) -> None:
     document = open_runs(A, B)
     document.controls.offset.setValue(1000)
     document.refresh()
-    assert document.overlay.apart.text().startswith("A and B have no common part:")
+    assert document.overlay.apart.text().startswith("A and B do not overlap:")
 
 
 def test_the_difference_is_of_what_both_have_and_another_says_who_has_none(open_runs: Open) -> None:
@@ -315,7 +315,7 @@ def test_three_runs_are_drawn_and_the_compared_one_is_chosen(open_runs: Open) ->
 
 def test_what_was_asked_of_every_run_has_its_column(open_runs: Open) -> None:
     document = open_runs(A, B, MADE.but(spec={"model": "mlp", "precision": "fp16"}))
-    assert [column.title for column in document.specs.model.columns] == ["asked and where", "", "A", "B", "C"]
+    assert [column.title for column in document.specs.model.columns] == ["settings and machine", "", "A", "B", "C"]
     assert list(document.specs.model.rows[0]) == ["precision", "differs", "fp32", "bf16", "fp16"]
     assert document.headline.text().startswith("The 3 runs differ in precision. B beside A: they differ in precision")
 

@@ -95,7 +95,7 @@ def test_the_run_of_a_recording_that_is_looked_at_is_ticked(
 def test_one_alone_is_refused(open_window: OpenWindow, recordings: list[Path]) -> None:
     window = open_window(FakeSession())
     open_comparison(window.workspace, recordings[:1])
-    assert window.workspace.notice.text == "A comparison is of 2 to 6 recordings; 1 were chosen."
+    assert window.workspace.notice.text == "A comparison takes 2 to 6 recordings; 1 were chosen."
 
 
 def test_it_has_a_place_in_the_menus_between_view_and_help(open_window: OpenWindow) -> None:

@@ -160,7 +160,7 @@ def test_delete_then_undo_gives_byte_identical_files(
     assert not any(path.exists() for path in before)
     assert in_window.notice.text == "2 recordings moved to the trash."
     settle(window)
-    assert window.menus.actions["edit.undo"].text() == "Undo Delete of 2 Recordings"
+    assert window.menus.actions["edit.undo"].text() == "Undo Delete 2 Recordings"
     QTest.keyClick(in_window.table, Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
     assert {path: path.read_bytes() for path in before} == before
     assert in_window.notice.text == ""
@@ -206,7 +206,7 @@ def test_the_notice_has_the_way_back(library: LibraryDocument, undoing: Undoing,
 def test_the_notice_goes_when_undo_would_mean_something_else(library: LibraryDocument, undoing: Undoing) -> None:
     select(library, "training")
     library.delete()
-    undoing.push("Hide of Loss", lambda: None, lambda: None)
+    undoing.push("Hide Loss", lambda: None, lambda: None)
     assert library.notice.text == ""
 
 
@@ -247,7 +247,7 @@ def test_the_trash_shows_what_was_deleted_and_restores_it(
     read(library, qtbot, 4)
 
 
-@pytest.mark.parametrize("words", ["“2025-03-01-120000-training” lies", "2 recordings lie"])
+@pytest.mark.parametrize("words", ["“2025-03-01-120000-training” is", "2 recordings are"])
 def test_what_lies_in_the_trash_is_restored_before_it_is_opened(
     library: LibraryDocument, qtbot: QtBot, words: str
 ) -> None:

@@ -144,7 +144,7 @@ def test_a_range_names_what_was_born_in_it_and_stayed(stack: PlotStack) -> None:
     _shown(stack, _log(), 2.0, 8.0)
     stack.view.select(3.0, 6.0)
     stack.refresh(force=True)
-    assert stack.strip.card.stayed == "Born and stayed: 30 MiB\n30 MiB in 30   train.py:12 step"
+    assert stack.strip.card.stayed == "Allocated and kept: 30 MiB\n30 MiB in 30   train.py:12 step"
     stack.view.clear_selection()
     stack.refresh(force=True)
     assert not stack.strip.card.isVisible()
@@ -153,7 +153,7 @@ def test_a_range_names_what_was_born_in_it_and_stayed(stack: PlotStack) -> None:
 def test_a_range_in_which_all_was_freed_says_so() -> None:
     log = RequestLog()
     log.take([Request(1.0, "a", MIB, PASSING), Request(2.0, "a"), Request(9.0, "b", GIB, KEPT)])
-    assert stayed_text(log, (0.5, 3.0)) == "Nothing that was allocated in it was there at its end."
+    assert stayed_text(log, (0.5, 3.0)) == "Nothing allocated in this range was still held at its end."
     assert stayed_text(log, (20.0, 30.0)) == ""
 
 

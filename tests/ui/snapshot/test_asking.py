@@ -58,7 +58,7 @@ def test_an_empty_card_asks_for_one_without_end(pane: WhatIfPane, oracle: FakeOp
     ("capacity", "settings", "words"),
     [
         ("23 bananas", "", "'23 bananas' is not a size"),
-        ("0", "", "A card has more than 0 bytes."),
+        ("0", "", "A card needs more than 0 bytes."),
         ("8GiB", "expandable:maybe", "expandable"),
     ],
 )
@@ -81,7 +81,7 @@ def test_a_question_that_was_overtaken_says_so(pane: WhatIfPane, oracle: FakeOpe
     pane.button.click()
     oracle.answers[2] = answer("fits.")
     pane.refresh()
-    assert [row[2] for row in pane.table.model.rows] == ["fits.", "not answered: a newer question came"]
+    assert [row[2] for row in pane.table.model.rows] == ["fits.", "not answered: replaced by a newer question"]
 
 
 def test_why_there_is_no_answer_is_told(pane: WhatIfPane, oracle: FakeOpened) -> None:

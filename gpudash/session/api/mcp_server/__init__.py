@@ -1,6 +1,6 @@
 """The commands as tools of the Model Context Protocol, for coding agents: ``gpudash mcp``.
 
-Every tool is one command of gpudash with ``--json``, run in a process of its own: what it answers is what the command
-prints. `tools` says which command, `root` which files it may be given, `consent` who has to agree, `command` runs it,
-and `answers` makes its document fit for a client.
+Every tool is one gpudash command with ``--json``, run in a separate process; it answers what the command prints.
+`tools` maps tools to commands, `root` limits the files they may name, `consent` asks the user for permission,
+`command` runs the command, and `answers` fits its document to what clients accept.
 """

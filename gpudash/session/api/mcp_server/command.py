@@ -1,4 +1,4 @@
-"""Runs one command of gpudash for a tool, and ends it with the call, the time or the server."""
+"""Runs one gpudash command for a tool, and ends it with the call, its time limit or the server."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ from gpudash.units import format_bytes
 logger = logging.getLogger(__name__)
 
 ENDING_S = supervisor.ENDING_S + supervisor.LEFT_OVER_S + supervisor.KILLED_S + 2.0
-"""Longest wait for a command that was asked to end, with all that it has started."""
+"""Longest wait for a command that was told to terminate, including everything it has started."""
 
 MEMORY_EVERY_S = 2.0
-"""Between two looks at the memory of a command and what it has started; a look walks through all processes."""
+"""Interval between two checks of the memory of a command and its descendants; each check scans all processes."""
 
 CLOSING_S = 2.0
-"""Longest wait for the end of what was printed, which a process that was left behind can hold open."""
+"""Longest wait for the end of the output, which a leftover process can hold open."""
 
 MOST_DOCUMENT = 64 * 2**20
-"""Bytes of a document; of more nothing is kept, and the command is ended."""
+"""Bytes of a document; a longer one is discarded, and the command is ended."""
 
 LAST_PRINTED = 4_000
-"""Bytes that are kept of what a command, or the program that it runs, has printed last."""
+"""Bytes of output that are kept, the last ones of a command or of the program that it runs."""
 
 
 @dataclass(frozen=True)
 class CallLimits:
-    """After what a command is ended.
+    """Limits beyond which a command is ended.
 
     Attributes:
-        seconds: that it takes.
-        memory_bytes: that it and all that it has started hold together, in the memory of the computer.
+        seconds: its duration.
+        memory_bytes: host memory that it and all its descendants hold together.
     """
 
     seconds: float
@@ -55,13 +55,13 @@ class CallLimits:
 
 @dataclass(frozen=True)
 class CommandOutcome:
-    """What came of a command.
+    """How a command ended.
 
     Attributes:
-        document: that it printed; ``None`` where it printed none.
-        printed: the last that it, or the program that it ran, printed beside it.
-        timed_out: whether it was ended because its time was over.
-        over_memory: whether it was ended because it took more memory than it may; a sentence's end that says how much.
+        document: printed by it; ``None`` if it printed none.
+        printed: the end of the other output, of the command or of the program that it ran.
+        timed_out: whether it was ended at its time limit.
+        over_memory: the end of a sentence that says by how much it exceeded its memory limit; "" if it did not.
     """
 
     document: Mapping[str, Any] | None
@@ -71,7 +71,7 @@ class CommandOutcome:
 
 
 class _Output:
-    """Takes in what a process writes, however much that is."""
+    """Receives what a process writes, whatever its length."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -79,7 +79,7 @@ class _Output:
         self.overflowed = False
 
     async def keep_last(self, stream: ByteReceiveStream) -> None:
-        """Keep the last bytes, until the end."""
+        """Keep the last bytes, until the stream ends."""
         async for chunk in stream:
             self.kept += chunk
             self.overflowed = self.overflowed or len(self.kept) > self._most
@@ -91,18 +91,18 @@ async def run_command(
 ) -> CommandOutcome:
     """Run ``gpudash`` with these arguments.
 
-    Cancelled, it first ends the command with all that this has started.
+    When cancelled, it first ends the command and everything that it has started.
 
     Args:
-        arguments: of the command line, ``--json`` among them.
-        folder: to run it in.
-        limits: after which it is ended.
-        runs_code: whether it is to run code of the user's. Else no Python that it starts looks for modules in its
-            folder or beside a script, where anybody may have put a ``torch.py``.
-        within: folders, of which no file that is named in them leads out (`READS_WITHIN`).
+        arguments: for the command line, including ``--json``.
+        folder: the working directory.
+        limits: beyond which the command is ended.
+        runs_code: whether it may run the user's code. Otherwise no Python that it starts looks for modules in its
+            working directory or beside a script, where anybody may have put a ``torch.py``.
+        within: folders that files named in them must not lead out of (`READS_WITHIN`).
 
     Raises:
-        OSError: when no process can be started.
+        OSError: when the process cannot be started.
     """
     environment = dict(os.environ)
     if not runs_code:
@@ -152,10 +152,10 @@ async def run_command(
 
 
 class _MemoryLimit:
-    """Looks now and then at what a process holds with all that it has started.
+    """Checks now and then how much memory a process and its descendants hold.
 
     Attributes:
-        passed_bytes: what they held when it was too much; 0 as long as it was not.
+        passed_bytes: what they held when the limit was exceeded; 0 before that.
     """
 
     def __init__(self, process: Process, most_bytes: int) -> None:
@@ -175,12 +175,12 @@ class _MemoryLimit:
 
 
 def held_bytes(pid: int, enough: int) -> int:
-    """Memory that a process holds with all below it, in bytes.
+    """Memory that a process and its descendants hold, in bytes.
 
     Args:
-        pid: its id.
-        enough: if what is resident comes to no more, that is the answer. Else pages that several processes share are
-            counted once (PSS), which takes longer to ask for.
+        pid: the process id.
+        enough: if the resident memory does not exceed this, it is the answer. Otherwise shared pages are counted once
+            (PSS), which takes longer to read.
     """
     import psutil
 
@@ -202,7 +202,7 @@ def held_bytes(pid: int, enough: int) -> int:
 
 
 async def _end_read(process: Process, document: _Output, printed: _Output) -> None:
-    """End a process, of which is read meanwhile: one whose pipe is full waits, and does not end."""
+    """End a process while reading its output: a process blocked on a full pipe does not end."""
     assert process.stdout is not None and process.stderr is not None
     if process.returncode is None:
         async with anyio.create_task_group() as readers:
@@ -214,7 +214,7 @@ async def _end_read(process: Process, document: _Output, printed: _Output) -> No
 
 
 async def _end(process: Process) -> None:
-    """Ask a process to end, and kill it with all that it has started where it does not."""
+    """Terminate a process; if it does not end, kill it and everything that it has started."""
     if process.returncode is not None:
         return
     import psutil
@@ -225,7 +225,7 @@ async def _end(process: Process) -> None:
         await process.wait()
     if process.returncode is not None:
         return
-    # what it has started is no child of anybody known once it is gone
+    # once it is gone, what it has started is no longer anybody's known child
     family = []
     with suppress(psutil.NoSuchProcess):
         family = psutil.Process(process.pid).children(recursive=True)

@@ -1,7 +1,7 @@
-"""Who has to agree before code of the user's is run.
+"""Asks for permission before the user's code runs.
 
-A client that can ask its user is asked to (elicitation), and then nothing that the agent writes into its arguments
-counts. Of one that cannot, the argument ``confirmed`` is the agent's word that the user has agreed: no server can check
+If the client can ask its user (elicitation), the user is asked, and nothing that the agent puts into its arguments
+counts. If it cannot, the argument ``confirmed`` is the agent's statement that the user has agreed: no server can check
 that, and the guide says so.
 """
 
@@ -22,7 +22,7 @@ from gpudash.system.foreign_text import visible
 logger = logging.getLogger(__name__)
 
 LONGEST_COMMAND = 2_000
-"""Characters of a command line that a person can be asked about."""
+"""Characters of a command line that a person can be expected to review."""
 
 REFUSED = (
     "Nothing was run: this runs code of the user's, and the client cannot ask for consent. Show the user the command, "
@@ -33,16 +33,16 @@ DECLINED = "Nothing was run: the user has not agreed to it. Do not ask again for
 
 
 class Consent(BaseModel):
-    """What the user is asked."""
+    """The user's answer to the question."""
 
     run: bool = Field(description="Run this on your computer now")
 
 
 def required(ctx: Context[Any, Any], question: str, *, confirmed: bool) -> Consent | Elicit[Consent]:
-    """The question to the user, or their consent by the agent's word where the client cannot ask.
+    """The question for the user, or their consent as stated by the agent if the client cannot ask.
 
     Raises:
-        ToolError: one sentence, when the client cannot ask and the agent has not said that they agreed.
+        ToolError: one sentence, when the client cannot ask and the agent has not stated that the user agreed.
     """
     if can_ask(ctx):
         return Elicit(question, Consent)
@@ -52,7 +52,7 @@ def required(ctx: Context[Any, Any], question: str, *, confirmed: bool) -> Conse
 
 
 def require(ctx: Context[Any, Any], answer: ElicitationResult[Consent], *, confirmed: bool) -> None:
-    """Go on only where the user has agreed; the log says by whose word.
+    """Continue only if the user has agreed; the log says who stated it.
 
     Raises:
         ToolError: when they have not.
@@ -68,7 +68,7 @@ def require(ctx: Context[Any, Any], answer: ElicitationResult[Consent], *, confi
 
 
 def can_ask(ctx: Context[Any, Any]) -> bool:
-    """Whether the client can show its user a question; one that says no more than "elicitation" can (2025-06-18)."""
+    """Whether the client can ask its user; one that declares just "elicitation" can (2025-06-18)."""
     capabilities = ctx.client_capabilities
     if capabilities is None or capabilities.elicitation is None:
         return False
@@ -76,7 +76,7 @@ def can_ask(ctx: Context[Any, Any]) -> bool:
 
 
 def command_text(command: Sequence[str]) -> str:
-    """A command as a person is to judge it: nothing hidden, and not too long to be read.
+    """A command for a person to review: nothing hidden, and short enough to read.
 
     Raises:
         ToolError: one sentence, when it is empty or too long.
@@ -95,7 +95,7 @@ def command_text(command: Sequence[str]) -> str:
 
 
 def question_to_run(command: Sequence[str], folder: Path) -> str:
-    """What the user is asked before a program is run and watched."""
+    """The question to the user before a program is run and watched."""
     return (
         f"gpudash is asked to run this program in {visible(str(folder), keep='')} and watch its memory:\n\n"
         f"{command_text(command)}\n\n"
@@ -105,11 +105,11 @@ def question_to_run(command: Sequence[str], folder: Path) -> str:
 
 
 def question_to_predict(what: str, folder: Path) -> str:
-    """What the user is asked before code is run without numbers.
+    """The question to the user before code is run without numbers.
 
     Args:
-        what: is run, in a line.
-        folder: it is run in.
+        what: what is run, in one line.
+        folder: the working directory.
     """
     return (
         f"gpudash is asked to predict the memory of this in {visible(str(folder), keep='')}:\n\n"

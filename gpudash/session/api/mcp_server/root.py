@@ -17,17 +17,17 @@ from gpudash.system.foreign_text import visible
 from gpudash.system.settings import recordings_folder, reports_folder
 
 LONGEST_NAME = 4096
-"""Characters of a path, as Linux limits them (PATH_MAX)."""
+"""Characters of a path, the limit on Linux (PATH_MAX)."""
 
 SHOWN = 200
-"""Characters of a name that a sentence repeats."""
+"""Characters of a name that a sentence quotes."""
 
 MOST_ENTRIES = 10_000
-"""Entries of a folder that are looked at for links."""
+"""Entries of a folder that are checked for links."""
 
 
 def shown(text: str) -> str:
-    """A name of the client's in a sentence of ours: one line, of bounded length, nothing in it hidden."""
+    """A name given by the client, quoted in one of our sentences: one line, limited in length, nothing hidden."""
     seen = visible(text, keep="")
     if len(seen) > SHOWN:
         seen = f"{seen[:SHOWN]}…"
@@ -36,11 +36,11 @@ def shown(text: str) -> str:
 
 @dataclass(frozen=True)
 class Root:
-    """The folder that a server is bounded to.
+    """The folder that a server is confined to.
 
     Attributes:
         folder: its real path.
-        own: folders of gpudash's own, which may be read as well.
+        own: gpudash's own folders, which may be read too.
     """
 
     folder: Path
@@ -48,7 +48,7 @@ class Root:
 
     @classmethod
     def at(cls, folder: Path) -> Root:
-        """The root at a folder.
+        """The root for a folder.
 
         Raises:
             ValueError: one sentence, when there is no such folder.
@@ -63,7 +63,7 @@ class Root:
         """The real path of a regular file in the root.
 
         Raises:
-            ToolError: one sentence, when it is none.
+            ToolError: one sentence, when it is not such a file.
         """
         return self._regular(self._inside(text, (self.folder,)), text)
 
@@ -71,7 +71,7 @@ class Root:
         """The real path of a folder in the root.
 
         Raises:
-            ToolError: one sentence, when it is none.
+            ToolError: one sentence, when it is not such a folder.
         """
         found = self._inside(text, (self.folder,))
         if not found.is_dir():
@@ -79,11 +79,11 @@ class Root:
         return found
 
     def recorded(self, text: str) -> tuple[Path, str]:
-        """A recording, a snapshot, or that of a report's folder, in the root or of gpudash's own; and the run that is
-        meant, as in "#2", or "".
+        """A recording, a snapshot, or the snapshot in a report's folder, in the root or among gpudash's own; and the
+        selected run, as in "#2", or "".
 
         Raises:
-            ToolError: one sentence, when it is none.
+            ToolError: one sentence, when it is none of them.
         """
         name, _, number = text.rpartition("#")
         if not name or not number.isdecimal():
@@ -91,7 +91,7 @@ class Root:
         return self._own_or_inside(name), f"#{number}"
 
     def model(self, text: str) -> str:
-        """A model in the root by its real path, or the name of one that is known here.
+        """The real path of a model in the root, or the name of a model known on this computer.
 
         Raises:
             ToolError: one sentence, when it is neither.
@@ -105,7 +105,7 @@ class Root:
         if not found.is_dir():
             return str(self._regular(found, text))
         self._require_inside(found, text)
-        # its base model may be named by any path
+        # an adapter may name its base model by any path
         if not has_config(found) and (found / ADAPTER).exists():
             raise ToolError(f"{shown(text)} is an adapter: name the model that it is for, and a task of lora or qlora.")
         return str(found)
@@ -148,7 +148,7 @@ class Root:
         return found
 
     def _require_inside(self, folder: Path, text: str) -> None:
-        """Refuse a folder with a link to outside, or with something that is no file: a command opens what it finds."""
+        """Refuse a folder that contains a link to the outside or a special file: a command opens what it finds."""
         for number, entry in enumerate(_entries(folder)):
             if number == MOST_ENTRIES:
                 raise ToolError(f"{shown(text)} has more than {MOST_ENTRIES:,} entries: name a file in it.")
@@ -160,7 +160,7 @@ class Root:
 
 
 def _entries(folder: Path) -> Iterator[Path]:
-    """What lies in a folder, and in its folders: models of diffusers have their configs a folder deeper."""
+    """The entries of a folder and of its subfolders: diffusers models keep their configs one level deeper."""
     for entry in folder.iterdir():
         yield entry
         if entry.is_dir() and not entry.is_symlink():

@@ -1,4 +1,4 @@
-"""The server: its tools, what it says of itself, and how it refuses a call."""
+"""The server: its tools, its description, and how it refuses a call."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ TITLES = {
 
 
 class ToolServer(MCPServer[CommandRunner]):
-    """Refuses a call in one sentence, also one whose arguments are wrong."""
+    """Refuses a call with one sentence, including one with invalid arguments."""
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[CommandRunner, Any] | None = None
@@ -57,7 +57,7 @@ class ToolServer(MCPServer[CommandRunner]):
         """Call a tool.
 
         Raises:
-            ToolError: one sentence, when it refuses.
+            ToolError: one sentence, when the call is refused.
         """
         await self._require_known(name, arguments)
         try:
@@ -70,10 +70,10 @@ class ToolServer(MCPServer[CommandRunner]):
                 named = shown(str(cause.filename or "The command"))
                 raise ToolError(f"{named} cannot be read or run: {cause.strerror or cause}.") from None
             if isinstance(error, UnexpectedToolError):
-                # the client is told no more than that, and the SDK's log goes nowhere
+                # the client learns no more than that, and the SDK's log goes nowhere
                 logger.exception("the tool %s failed", name)
                 raise
-            # names in it may be of files, and of anybody's choice
+            # the message may contain file names that anybody chose
             raise ToolError(visible(str(cause or error), keep="")) from None
 
     async def _require_known(self, name: str, arguments: dict[str, Any]) -> None:
@@ -103,26 +103,26 @@ def _wrong_arguments(error: ValidationError) -> str:
 
 
 def serve(root: Path, limits: CallLimits, *, read_only: bool = False) -> None:
-    """Answer over standard input and output until the client leaves.
+    """Serve over standard input and output until the client disconnects.
 
     Args:
-        root, limits, read_only: as of `make_server`.
+        root, limits, read_only: as for `make_server`.
 
     Raises:
         ValueError: one sentence, when there is no such folder.
     """
-    # else the SDK gives the root logger a handler that prints everything, also what gpudash.log has
+    # otherwise the SDK gives the root logger a handler that prints everything, including gpudash.log
     logging.getLogger().addHandler(logging.NullHandler())
     make_server(root, limits, read_only=read_only).run("stdio")
 
 
 def make_server(root: Path, limits: CallLimits, *, read_only: bool = False) -> ToolServer:
-    """A server that is bounded to a folder.
+    """A server confined to a folder.
 
     Args:
         root: the folder.
-        limits: of a call.
-        read_only: without the tools that run code of the user's.
+        limits: for each call.
+        read_only: leave out the tools that run the user's code.
 
     Raises:
         ValueError: one sentence, when there is no such folder.
@@ -157,5 +157,5 @@ def _reading() -> ToolAnnotations:
 
 
 def _running() -> ToolAnnotations:
-    # a program of the user's may do anything, also where what it writes is held back
+    # the user's program may do anything, even if what it writes is held back
     return ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True)

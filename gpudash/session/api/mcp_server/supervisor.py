@@ -1,12 +1,12 @@
-"""Runs a program for a call, and ends whatever is left of what it started.
+"""Runs a program for a call, and ends everything that remains of what it started.
 
-Called as ``supervisor.py PID COMMAND …``, where PID is the process that calls it; its exit code is the program's, or
-128 and the number of the signal that ended it.
+Called as ``supervisor.py PID COMMAND …``, where PID is the calling process; its exit code is the program's, or 128
+plus the number of the signal that ended it.
 
-A client that is killed takes its server with it, and a watched program must not go on without either: SIGTERM lets
-`gpudash watch` end the program as it would at the end of a terminal, while SIGKILL would leave the program alone. A
-program that puts a process into a session of its own, in which no signal to a group reaches it, is the reason to adopt
-orphans (PR_SET_CHILD_SUBREAPER of prctl(2)).
+A client that is killed takes its server with it, and a watched program must not outlive both: on SIGTERM `gpudash
+watch` ends the program as it would when its terminal closes, while SIGKILL would leave it running. A program may start
+a process in a session of its own, which no signal to a group reaches; this is why orphans are adopted
+(PR_SET_CHILD_SUBREAPER of prctl(2)).
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ import time
 from contextlib import suppress
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-"""Of prctl(2)."""
+"""For prctl(2)."""
 
 ENDING_S = 20
-"""Longest wait for the program after SIGTERM: of a watched one it waits itself, 10 s after SIGINT and 3 s after
-SIGTERM."""
+"""Longest wait for the program after SIGTERM: `gpudash watch` itself waits for its program, 10 s after SIGINT and 3 s
+after SIGTERM."""
 
 ENDING_BY_ITSELF_S = 0.5
-"""Wait for what the program left behind, such as a process that notices that its pipe is closed."""
+"""Wait for leftover processes to end by themselves, for example because they notice that their pipe is closed."""
 
 LEFT_OVER_S = 3.0
-"""Longest wait for what the program left behind, after SIGTERM."""
+"""Longest wait for leftover processes after SIGTERM."""
 
 KILLED_S = 5.0
-"""Longest wait after SIGKILL: a process in a call of the driver that hangs dies when that returns."""
+"""Longest wait after SIGKILL: a process in a hanging driver call dies only when the call returns."""
 
 MOST_NAMED = 10
-"""Processes that a line names."""
+"""Processes that a line lists."""
 
 _POLL_S = 0.05
 
 
 def main() -> int:
-    """Run the program, and return its exit code once nothing is left of it."""
+    """Run the program, and return its exit code once everything that it started has ended."""
     _set_process(_PR_SET_CHILD_SUBREAPER, 1)
-    # signals wait until there is somebody to send them on to
+    # signals stay pending until there is a process to forward them to
     signals = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     _set_process(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    # it may have gone before prctl was called, and then no signal comes
+    # the caller may have ended before prctl was called, and then no signal arrives
     if os.getppid() != int(sys.argv[1]):
         return 128 + signal.SIGTERM
     program = os.fork()
@@ -71,7 +71,7 @@ def main() -> int:
     ended = 0
     status = 0
     while ended != program:
-        ended, status = os.wait()  # of orphans, too
+        ended, status = os.wait()  # includes orphans
     signal.alarm(0)
     _end_left_over()
     code = os.waitstatus_to_exitcode(status)
@@ -81,14 +81,14 @@ def main() -> int:
 
 
 def _end_left_over() -> None:
-    """End every process that is still there below this one."""
+    """End every descendant that is still running."""
     _wait_for_all(ENDING_BY_ITSELF_S)
     if not _is_any_left():
         return
     signalled = _send(signal.SIGTERM)
     _wait_for_all(LEFT_OVER_S)
     deadline = time.monotonic() + KILLED_S
-    # one that is killed can have started another just before
+    # a killed process may have started another one just before
     while _is_any_left() and time.monotonic() < deadline:
         signalled |= _send(signal.SIGKILL)
         _wait_for_all(_POLL_S)
@@ -104,7 +104,7 @@ def _wait_for_all(longest_s: float) -> None:
 
 
 def _is_any_left() -> bool:
-    """Whether there is a child; those that have ended go."""
+    """Whether there is a child; those that have ended are reaped."""
     try:
         while os.waitpid(-1, os.WNOHANG) != (0, 0):
             pass
@@ -114,7 +114,7 @@ def _is_any_left() -> bool:
 
 
 def _send(number: int) -> set[int]:
-    """Send a signal to every process below this one.
+    """Send a signal to every descendant.
 
     Returns:
         Their ids.
@@ -129,7 +129,7 @@ def _send(number: int) -> set[int]:
 
 
 def _set_process(what: int, value: int) -> None:
-    # elsewhere than on Linux there is no prctl, and the program is run all the same
+    # prctl exists only on Linux; elsewhere the program runs without it
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(what, value, 0, 0, 0)
 

@@ -1,6 +1,6 @@
-"""The tools: of each its arguments, the command of gpudash that it is, and whether code of the user's is run.
+"""The tools: for each its arguments, the gpudash command that it runs, and whether it runs the user's code.
 
-The docstrings are what a coding agent reads of them.
+Coding agents read the docstrings as descriptions.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from gpudash.specs.invalid import did_you_mean
 from gpudash.system.folders import data_folder
 
 AT_ONCE = 2
-"""Commands that run at a time; further calls wait for their turn."""
+"""Commands that run at a time; further calls wait."""
 
 LONGEST_S = 24 * 3600.0
-"""The longest time limit that a call may ask for, if the server's allows it."""
+"""The longest time limit that a call may request, if the server's limit allows it."""
 
 
 @dataclass(frozen=True)
 class CommandRunner:
-    """What all tools of a server have in common.
+    """What all tools of a server share.
 
     Attributes:
         root: which files may be named.
-        limits: of a call.
-        turns: for the commands that run at a time.
+        limits: for each call.
+        turns: limits how many commands run at a time.
     """
 
     root: Root
@@ -50,12 +50,12 @@ class CommandRunner:
     turns: anyio.CapacityLimiter
 
     async def read(self, arguments: Sequence[str], limit_s: float | None = None) -> CommandOutcome:
-        """The answer of a command that reads, and runs no code of the user's."""
-        # a folder in which nobody but gpudash writes, so that no name of a model is one of a file
+        """Run a command that only reads and does not run the user's code."""
+        # only gpudash writes into this folder, so no model name can be taken for a file
         return await self._run(arguments, data_folder(), limit_s, runs_code=False)
 
     async def run_code(self, arguments: Sequence[str], folder: str, limit_s: float | None = None) -> CommandOutcome:
-        """The answer of a command that runs code of the user's, in a folder of the root."""
+        """Run a command that runs the user's code, in a folder of the root."""
         return await self._run(arguments, self.root.directory(folder), limit_s, runs_code=True)
 
     async def _run(
@@ -110,7 +110,7 @@ Model = Annotated[
 ]
 
 MODEL_FIELDS = frozenset(ModelSpec.model_fields) - {"path", "task", "trust_remote_code"}
-"""What may be set of a model; the code that comes with one is not run."""
+"""Model settings that a call may change; code that comes with a model is never run."""
 
 SERVER_FIELDS = frozenset(one.name for kind in (ServerFlags, LlamaFlags) for one in fields(kind)) - {"cache_type"}
 
@@ -125,8 +125,9 @@ async def estimate_model(
     task: Literal["train", "lora", "qlora", "infer"] = "train",
     settings: Annotated[Settings | None, MODEL_SETTINGS] = None,
 ) -> CallToolResult:
-    """Predict what training a model, or running it, takes of a GPU by its config alone: whether it fits, the peak by
-    category, the largest batch that fits, and changes with which it would fit. Runs no code of the user's.
+    """Predict what training a model, or running inference with it, takes on a GPU, from its config alone: whether it
+    fits, the peak by category, the largest batch that fits, and changes with which it would fit. Does not run the
+    user's code.
     """
     runner = ctx.request_context.lifespan_context
     arguments = [*_on(card), *_of_model(runner, model, task, settings)]
@@ -143,9 +144,9 @@ async def serve_plan(
     answer: Annotated[int | None, Field(ge=1, description="Tokens of the answer among them")] = None,
     settings: Annotated[Settings | None, SERVER_SETTINGS] = None,
 ) -> CallToolResult:
-    """Say what a server of a model (vLLM, SGLang, or llama.cpp for a GGUF file) takes of a GPU: its KV cache, how many
-    users it serves at a time, how fast it is predicted to answer, which flags and which cards would serve as many as
-    asked. With `cards` it answers for these as well.
+    """Predict what a server of a model (vLLM, SGLang, or llama.cpp for a GGUF file) takes on a GPU: its KV cache, how
+    many users it serves at a time, how fast it is predicted to answer, and which flags and which cards would serve the
+    requested number. With `cards` it answers for these as well.
     """
     runner = ctx.request_context.lifespan_context
     arguments = [f"--simulate={card}", f"--model={runner.root.model(model)}", "--task=serve"]
@@ -170,9 +171,9 @@ async def explain(
     other: Annotated[str | None, Field(description="A later snapshot: what grew, by line")] = None,
     capacity: Annotated[Card | None, Field(description="Replay a snapshot with the memory of this GPU")] = None,
 ) -> CallToolResult:
-    """Say what filled a GPU's memory, which lines allocated it, why it ran out, and which changes would have fitted:
-    of a snapshot or of a recorded run. Where the change is known to the character, the remedy has it as a `patch` for
-    `patch -p0`. Reads only.
+    """Explain what filled a GPU's memory, which lines allocated it, why it ran out, and which changes would have
+    fitted: for a snapshot or a recorded run. If the change is known to the character, the remedy has it as a `patch`
+    for `patch -p0`. Reads only.
     """
     runner = ctx.request_context.lifespan_context
     found, number = runner.root.recorded(path)
@@ -194,7 +195,7 @@ async def list_runs(
     folder: Annotated[str | None, Field(description="Folder in the root; left out: gpudash's own")] = None,
     most: Annotated[int, Field(ge=1, le=200, description="Recordings that are listed, the newest")] = 20,
 ) -> CallToolResult:
-    """List the recorded runs with what was asked, how each ended, and its peak memory. Reads only."""
+    """List the recorded runs with their settings, how each ended, and its peak memory. Reads only."""
     runner = ctx.request_context.lifespan_context
     arguments = ["runs", f"--most={most}", "--json"]
     if folder is not None:
@@ -248,9 +249,10 @@ async def estimate_program(
     time_limit_s: ProcessorSeconds = 60.0,
     confirmed: Confirmed = False,
 ) -> CallToolResult:
-    """Predict what the user's own code takes of a GPU, without a GPU and with nothing computed: a whole program by its
-    command, unchanged, or a function. It is run until its optimizer has taken three steps; what a program writes is
-    held back. Says whether it fits, the peak by line, and what would fit. The user is asked first.
+    """Predict what the user's own code takes on a GPU, without a GPU and without computing anything: a whole program
+    by its command, unchanged, or a function. The code runs until its optimizer has taken three steps; files that it
+    writes are discarded. Says whether it fits, the peak by line, and with which changes it would fit. The user is
+    asked first.
     """
     consent.require(ctx, agreed, confirmed=confirmed)
     runner = ctx.request_context.lifespan_context
@@ -270,7 +272,7 @@ def _ask_to_predict_fits(
     if sum(map(bool, (command, function, model))) != 1:
         raise ToolError("Give one of command, function and model.")
     if model:
-        return Consent(run=True)  # only its config is read
+        return Consent(run=True)  # reads only its config
     return _ask_to_predict(ctx, command, function, folder, python, confirmed)
 
 
@@ -289,7 +291,7 @@ async def fits(
     confirmed: Confirmed = False,
 ) -> CallToolResult:
     """Say on which of several GPUs a program, a function or a model fits, from one prediction, with the predicted time
-    of a step. Of code the user is asked first; of a model only its config is read.
+    of a step. For code the user is asked first; for a model only its config is read.
     """
     runner = ctx.request_context.lifespan_context
     several = [f"--simulate={cards[0]}", f"--cards={','.join(cards)}"]
@@ -317,8 +319,8 @@ async def watch(
     confirmed: Confirmed = False,
 ) -> CallToolResult:
     """Run a program for real and watch its memory, on this computer's GPU or a simulated one: how it ended, its peak,
-    lines that grow, and after an out-of-memory why, with remedies that were tried (a `patch` for `patch -p0` where
-    the change is known to the character). Keeps a recording. The user is asked first.
+    lines whose memory grows, and after an out-of-memory the cause, with remedies that were tried (a `patch` for `patch
+    -p0` if the change is known to the character). Keeps a recording. The user is asked first.
     """
     consent.require(ctx, agreed, confirmed=confirmed)
     runner = ctx.request_context.lifespan_context
@@ -332,10 +334,10 @@ async def watch(
 
 
 READING = (estimate_model, serve_plan, explain, list_runs, compare_runs)
-"""Tools that run no code of the user's and write nothing of theirs."""
+"""Tools that neither run the user's code nor write the user's files."""
 
 RUNNING = (estimate_program, fits, watch)
-"""Tools that run code of the user's."""
+"""Tools that run the user's code."""
 
 
 def _on(card: str | None) -> list[str]:
@@ -361,7 +363,7 @@ def _of_code(
 
 
 def _located(root: Root, function: str) -> str:
-    """A function's name, that of its file as a path in the root."""
+    """A function's name, with its file as a path in the root."""
     file, _, name = function.rpartition(":")
     if file.endswith(".py"):
         return f"{root.file(file)}:{name}"
@@ -369,10 +371,10 @@ def _located(root: Root, function: str) -> str:
 
 
 def _flags(settings: Mapping[str, Setting] | None, there: Collection[str]) -> list[str]:
-    """Settings as flags of a command line, whose own are none of these.
+    """Settings as command-line flags; ``there`` holds the permitted names.
 
     Raises:
-        ToolError: one sentence, for a name that there is not.
+        ToolError: one sentence, for an unknown name.
     """
     arguments = []
     for name, value in (settings or {}).items():

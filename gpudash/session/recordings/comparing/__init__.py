@@ -1,1 +1,1 @@
-"""Runs of recordings side by side: a comparison of them, and runs laid over the live plots."""
+"""Recorded runs side by side: a comparison of them, and runs drawn over the live plots."""

@@ -1,4 +1,4 @@
-"""Reads the runs that are to be compared from recordings."""
+"""Loads the runs to compare from recordings."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from gpudash.telemetry.store import Store
 from gpudash.units import format_bytes
 
 MEMORY_COLUMNS = 20_000
-"""Columns for which a curve of memory is thinned: more than any screen has, so that zooming in shows more."""
+"""Columns to which a memory curve is thinned: more than any screen has, so that zooming in shows more."""
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 CHECK_EVENTS = 1000
-"""Events between two checks whether the answer is still wanted."""
+"""Events between two checks for cancellation."""
 
 _COLUMNS = ("number", "time_s", "seconds", *STEPPED)
 
 _MACHINE = {"host": "computer", "host_product": "processor", "system": "system", "gpudash_version": "gpudash"}
-"""Facts of a recording that tell one machine from another, and what they are called."""
+"""Facts of a recording that identify a machine, and their names in the comparison."""
 
 
 class CancelledError(Exception):
-    """The run is no longer waited for."""
+    """Nobody waits for the run any more."""
 
 
 @dataclass(slots=True)
 class _Gathered:
-    """What the events of one run tell beyond its figures."""
+    """What the events of one run add to its figures."""
 
     steps: dict[str, array.array[float]] = field(default_factory=lambda: {name: array.array("d") for name in _COLUMNS})
     reported: dict[str, array.array[int]] = field(default_factory=lambda: {name: array.array("b") for name in STEPPED})
@@ -69,12 +69,12 @@ class _Gathered:
 
 
 def split_run(text: str) -> tuple[Path, int | None]:
-    """A recording and the number of the run that is meant, from ``FILE`` or ``FILE#2``.
+    """Split ``FILE`` or ``FILE#2`` into a recording and the number of the selected run.
 
-    A file whose own name ends so is that file.
+    If a file with that whole name exists, it is that file.
 
     Raises:
-        RecordingError: one sentence, when what stands behind the last # is no number.
+        RecordingError: one sentence, when the part after the last # is not a number.
     """
     path = Path(text).expanduser()
     file, mark, number = text.rpartition("#")
@@ -88,19 +88,19 @@ def split_run(text: str) -> tuple[Path, int | None]:
 def load_run(
     path: Path, number: int | None = None, *, named: bool = False, cancelled: Callable[[], bool] = lambda: False
 ) -> ComparedRun:
-    """A run of a recording, the last one where no ``number`` (from 1) picks another.
+    """Load a run of a recording, the last one unless ``number`` (from 1) selects another.
 
-    Blocks while the file is read; meant for a command or a thread.
+    Blocks while the file is read; use it in a command or on a thread.
 
     Args:
-        path: the recording; it is not changed.
-        number: which run, in the order they began.
-        named: call the run by its own name, as the list of runs does, rather than by its file's.
-        cancelled: asked now and then; once it says yes, reading ends.
+        path: the recording, which is not changed.
+        number: the run, in the order they began.
+        named: name the run as the list of runs does, rather than by its file.
+        cancelled: called now and then; reading stops once it returns true.
 
     Raises:
-        RecordingError: one sentence, when the file cannot be read, or has no run or no such run.
-        CancelledError: as soon as ``cancelled`` says yes.
+        RecordingError: one sentence, when the file cannot be read or has no run, or no such run.
+        CancelledError: as soon as ``cancelled`` returns true.
     """
     replay = Replay(path)
     try:
@@ -193,7 +193,7 @@ def _end(view: RunView, store: Store) -> float:
 
 
 def _memory(store: Store, view: RunView, end: float) -> Iterator[tuple[str, Curve]]:
-    """Curves of the memory that the run's figures are about, in session time."""
+    """Curves of the memory that the run's figures describe, in session time."""
     if view.device == "cpu":
         wanted: list[tuple[str, str, str, str | None]] = [("used", "host", "process_bytes", None)]
     else:
@@ -218,7 +218,7 @@ def _is(store: Store, uuid: str | None, device: str) -> bool:
 
 
 def _crowding(store: Store, view: RunView, end: float, cores: int) -> float:
-    """Share of the processor that other programs took while the run was on; 0 where nothing was read."""
+    """Share of the processor that other programs used during the run; 0 without readings."""
     means = [_mean(store, metric, view.began_s, end) for metric in ("cpu_utilisation", "process_cpu_utilisation")]
     if means[0] is None or means[1] is None:
         return 0.0

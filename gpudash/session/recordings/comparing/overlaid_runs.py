@@ -1,4 +1,4 @@
-"""Recorded runs laid over the live plots: read and moved into the store's time by a thread, so that no frame waits."""
+"""Recorded runs over the live plots: a thread reads them and shifts them to the store's time, so no frame waits."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ logger = logging.getLogger(__name__)
 
 COLOURS = ("d2h", "h2d", "inputs", "memory_clock", "difference", "loss")
 STYLES: tuple[Style, ...] = ("solid", "solid", "solid", "solid", "solid", "dash")
-"""Of each run, far from those of the bands of memory; the last is also that of a loss, and so dashed."""
+"""Style of each run, distinct from the bands of memory; the last is also that of a loss, and so dashed."""
 
 JOIN_S = 1.0
 
 Load = Callable[[str, Callable[[], bool]], ComparedRun]
-"""Reads the run at a place, ``FILE`` or ``FILE#N``, until it is cancelled."""
+"""Loads the run at a place, ``FILE`` or ``FILE#N``, until it is cancelled."""
 
 
 def _load(place: str, cancelled: Callable[[], bool]) -> ComparedRun:
@@ -38,14 +38,14 @@ def _load(place: str, cancelled: Callable[[], bool]) -> ComparedRun:
 
 
 class OverlaidRuns:
-    """The runs that are laid over what a session shows, each from its own start.
+    """The runs that are overlaid on what a session shows, each from its own start.
 
     Args:
-        store: of the session; it draws them like its own, and neither records nor serves them.
-        load: reads a run.
+        store: the session's; it draws the runs like its own, and neither records nor serves them.
+        load: loads a run.
 
     Attributes:
-        problem: why a run could not be read, one sentence; "" for none.
+        problem: why a run could not be read, one sentence; "" if none.
     """
 
     def __init__(self, store: Store, load: Load = _load) -> None:
@@ -61,11 +61,11 @@ class OverlaidRuns:
 
     @property
     def chosen(self) -> bool:
-        """Whether any are laid over."""
+        """Whether any runs are overlaid."""
         return bool(self._places)
 
     def choose(self, places: Sequence[Path], began_s: float) -> None:
-        """Lay these over, the first `MOST_RUNS` of them, from ``began_s`` of the session's time on."""
+        """Overlay these runs, the first `MOST_RUNS` of them, starting at ``began_s`` of the session's time."""
         self._places = tuple(map(str, places[:MOST_RUNS]))
         self._begin(began_s)
 
@@ -112,7 +112,7 @@ class OverlaidRuns:
         self, number: int, shown: Sequence[tuple[str, str, frozenset[str]]], series: Mapping[Key, Series]
     ) -> None:
         with self._store.lock:
-            # A newer choice has come: its own thread has the last word.
+            # A newer choice has been made: its own thread has the last word.
             if number != self._number:
                 return
             self._shown = tuple(shown)
@@ -137,14 +137,14 @@ class OverlaidRuns:
         return found
 
     def close(self) -> bool:
-        """Read no more; false where the thread did not end in time."""
+        """Stop reading; false if the thread did not end in time."""
         self._number += 1
         return joined(self._thread, JOIN_S)
 
 
 def _series_of(run: ComparedRun, memory: Quantity | None, began_s: float) -> dict[str, Series]:
-    """The curves of a run by the plots that they belong to, moved to ``began_s``."""
-    # Where the runs have no kind of memory in common, each shows its own.
+    """The curves of a run by the plots that they belong to, shifted to ``began_s``."""
+    # If the runs have no kind of memory in common, each shows its own.
     if memory is None:
         memory = next((name for name in MEMORY if name in run.memory), None)
     wanted: dict[str, Quantity | None] = {"memory": memory, "loss": "loss", "throughput": "throughput"}
@@ -155,7 +155,7 @@ def _series_of(run: ComparedRun, memory: Quantity | None, began_s: float) -> dic
         curve = aligned(run, quantity, "start")
         if not len(curve.x):
             continue
-        # A series thins what it is asked for, like those of the session: a frame costs the same for any length.
+        # A series thins its values on request, like those of the session: a frame costs the same for any length.
         series = Series()
         series.extend(curve.x + began_s, curve.y)
         found[plot] = series

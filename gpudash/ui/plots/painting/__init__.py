@@ -1,1 +1,1 @@
-"""Painting what `gpudash.drawing` describes, for whoever shows it in the window."""
+"""Painting in the window what `gpudash.drawing` describes."""

@@ -1,4 +1,4 @@
-"""Every allocation as a ribbon in the memory plot, from where single events can be told apart on."""
+"""Draws every allocation as a ribbon in the memory plot, once the view is close enough to tell single events apart."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from gpudash.ui.plots.painting.ribbons import OTHER_LINES, RibbonPicture, column
 from gpudash.units import format_bytes, format_count
 
 BEGINS_AT, WHOLE_AT = 32.0, 8.0
-"""Events a column of pixels: where the plot begins to dissolve, and from where on it is ribbons alone."""
+"""Events per pixel column below which the plot begins to dissolve, and below which it shows ribbons alone."""
 
 MOST_STAYED = 8
-"""Lines that are named of those whose allocations stayed."""
+"""Source lines to name among those whose allocations stayed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What the ribbons lie on and under, at the times of the readings.
+    """The bands below and above the ribbons, at the times of the readings.
 
     Attributes:
-        times: of the readings, session time, ascending.
-        base: bytes below what tensors hold, which others hold.
-        allocated: bytes that tensors hold by the readings.
-        roof: bytes up to the upper edge of what PyTorch has reserved.
-        idle: colour of what is reserved and not allocated.
+        times: session times of the readings, ascending.
+        base: bytes below those of the tensors, held by others.
+        allocated: bytes that tensors hold, from the readings.
+        roof: bytes up to the upper edge of PyTorch's reserved memory.
+        idle: colour of memory that is reserved but not allocated.
     """
 
     times: Floats
@@ -45,11 +45,11 @@ class Ground:
 
 
 class RibbonsLayer(Layer):
-    """Ribbons in place of the band of what is allocated.
+    """Ribbons that replace the band of allocated memory.
 
     Attributes:
-        picture: what is drawn of them, ``None`` for nothing.
-        share: how far the band has dissolved into them, from 0 to 1.
+        picture: the drawn ribbons; ``None`` if there are none.
+        share: how far the band has dissolved into ribbons, from 0 to 1.
     """
 
     def __init__(self, font: QFont, palette: Palette) -> None:
@@ -63,7 +63,7 @@ class RibbonsLayer(Layer):
 
     @property
     def labels(self) -> list[Label]:
-        """Words on the ribbons."""
+        """The labels on the ribbons."""
         if self.picture is None:
             return []
         return [Label(one.text, one.room) for one in self.picture.texts]
@@ -72,11 +72,11 @@ class RibbonsLayer(Layer):
         self._palette = palette
 
     def set_font(self, font: QFont) -> None:
-        """Write in another font from the next `show_ribbons` on."""
+        """Use this font from the next `show_ribbons` on."""
         self._font = font
 
     def show_ribbons(self, log: RequestLog | None, geometry: Geometry, ground: Ground | None) -> None:
-        """Draw what a log tells of the range that is shown; nothing where it tells too much or nothing."""
+        """Draw the log's allocations in the shown range. Draw nothing if they are too dense or there are none."""
         self.picture = None
         extent = None
         if log is not None:
@@ -112,7 +112,7 @@ class RibbonsLayer(Layer):
         self._clip = area
 
     def text_at(self, point: QPointF) -> str:
-        """What the ribbon under the pointer is, in words; "" where there is none."""
+        """Describe the ribbon under the pointer; "" if there is none."""
         if self.picture is None:
             return ""
         return self.picture.text_at(point)
@@ -127,7 +127,7 @@ class RibbonsLayer(Layer):
 
 
 def dissolved(events_a_column: float) -> float:
-    """How far a plot with so many events in a column of pixels has dissolved into ribbons, from 0 to 1."""
+    """How far a plot has dissolved into ribbons at this density of events per pixel column, from 0 to 1."""
     if events_a_column <= WHOLE_AT:
         return 1.0
     if events_a_column >= BEGINS_AT:
@@ -136,9 +136,9 @@ def dissolved(events_a_column: float) -> float:
 
 
 def _unseen(found: Allocations, ground: Ground, low: float, high: float) -> float:
-    """Bytes that tensors hold and no request is known of: they were there before anybody listened.
+    """Bytes held by tensors without a known request: they were allocated before recording began.
 
-    A reading and the requests around it are of slightly different moments: where they differ the least tells.
+    A reading and the requests around it are from slightly different moments, so the smallest difference counts.
     """
     inside = (ground.times >= low) & (ground.times <= high) & np.isfinite(ground.allocated)
     if not inside.any():
@@ -148,16 +148,16 @@ def _unseen(found: Allocations, ground: Ground, low: float, high: float) -> floa
 
 
 def stayed_text(log: RequestLog, span: tuple[float, float]) -> str:
-    """What was allocated within a range and was there at its end, by line; "" where a log tells nothing of it."""
+    """What was allocated in a range and still held at its end, by source line; "" if the log has nothing on it."""
     extent = log.extent
     if extent is None or span[1] < extent[0] or span[0] > extent[1]:
         return ""
     found = log.allocations()
     stayed = stayed_by_line(found, found.moment(span[0]), found.moment(span[1]))
     if not stayed:
-        return "Nothing that was allocated in it was there at its end."
+        return "Nothing allocated in this range was still held at its end."
     whole = sum(one.bytes for one in stayed)
-    rows = [f"Born and stayed: {format_bytes(whole)}"]
+    rows = [f"Allocated and kept: {format_bytes(whole)}"]
     for one in stayed[:MOST_STAYED]:
         times = f" in {format_count(one.count)}" if one.count > 1 else ""
         rows.append(f"{format_bytes(one.bytes)}{times}   {log.lines[one.site].text}")

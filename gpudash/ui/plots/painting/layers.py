@@ -1,7 +1,7 @@
-"""What lies behind and below the curves: memory bands, and the frame with grid, ticks and labels.
+"""The layers behind the curves: memory bands, and the frame with grid, ticks and labels.
 
-Areas are painted at a cost that does not depend on how rough their edges are: Qt's fill of a polygon with a thousand
-jagged corners takes 25 ms, of strokes one beside the other 1 ms.
+The cost of painting an area does not depend on how jagged its edges are: Qt takes 25 ms to fill a polygon with a
+thousand jagged corners, and 1 ms to draw strokes side by side.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from gpudash.ui.colours import Palette
 from gpudash.ui.plots.painting.geometry import Geometry
 
 GAP_PX = 6.0
-"""Between an axis and its labels."""
+"""Gap between an axis and its labels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A word on the canvas and the room it takes; `turned` ones read upwards."""
+    """A text on the canvas and its rectangle; `turned` ones read upwards."""
 
     text: str
     rect: QRectF
@@ -35,7 +35,7 @@ class Label:
 
 
 class Layer(QGraphicsItem):
-    """An item that covers the canvas and paints in its pixels."""
+    """An item that covers the whole canvas and paints in canvas pixels."""
 
     def __init__(self, z: float) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Layer(QGraphicsItem):
 
 
 class PaintedLayer(Layer):
-    """A layer that has the theme's colours."""
+    """A layer with the colours of the theme."""
 
     def __init__(self, z: float, palette: Palette) -> None:
         super().__init__(z)
@@ -66,11 +66,11 @@ class PaintedLayer(Layer):
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """What hides bands.
+    """Hides bands for a time, where ribbons replace them.
 
     Attributes:
-        places: of the bands that it hides, from the lowest, which is 0.
-        begin_s, end_s: session times between which it does.
+        places: indices of the hidden bands; 0 is the lowest.
+        begin_s, end_s: session times between which they are hidden.
     """
 
     places: Collection[int]
@@ -79,7 +79,7 @@ class Cover:
 
 
 class Bands(Layer):
-    """Areas between cumulative edges, and between two curves, filled without outline."""
+    """Areas between cumulative edges, or between two curves, filled without an outline."""
 
     def __init__(self) -> None:
         super().__init__(-20)
@@ -95,11 +95,10 @@ class Bands(Layer):
         brushes: list[QColor],
         cover: Cover | None = None,
     ) -> None:
-        """Draw bands whose upper edges are ``edges``, the first from 0 up; ``None`` is no band. What of them is under
-        the ``cover`` is left out."""
+        """Draw bands with the upper edges ``edges``, stacked from 0 up; ``None`` skips one. ``cover`` hides parts."""
         self._clip = geometry.area
         self._stacked = []
-        # Cumulative: each band begins where the one below it ended, also where its own source was silent.
+        # Cumulative: each band starts at the top of the one below, even where its own source was silent.
         lower = np.zeros(len(times))
         for place, (edge, colour) in enumerate(zip(edges, brushes, strict=True)):
             if edge is None:
@@ -115,7 +114,7 @@ class Bands(Layer):
         self.update()
 
     def show_between(self, geometry: Geometry, areas: Sequence[tuple[Points, Points, QColor]]) -> None:
-        """Fill what lies between an upper and a lower curve of drawn values, where both are there."""
+        """Fill the area between an upper and a lower curve of axis values, where both have values."""
         if not (areas or self._between):
             return
         self._clip = geometry.area
@@ -131,10 +130,10 @@ class Bands(Layer):
 
 
 def _areas_between(geometry: Geometry, upper: Points, lower: Points, colour: QColor) -> Iterator[Area]:
-    """The areas between two curves, which were thinned to times of their own."""
+    """The areas between two curves, each thinned to its own times."""
     (upper_t, upper_v), (lower_t, lower_v) = upper, lower
     for run in _finite_runs(upper_v):
-        # Only where both are there; the lower one has times of its own.
+        # Only where both have values; the lower curve has its own times.
         first, last = upper_t[run][0], upper_t[run][-1]
         inside = np.isfinite(lower_v) & (lower_t >= first) & (lower_t <= last)
         if np.count_nonzero(inside) > 1:
@@ -143,7 +142,7 @@ def _areas_between(geometry: Geometry, upper: Points, lower: Points, colour: QCo
 
 
 def _pixels(geometry: Geometry, times: Floats, values: Floats) -> tuple[Floats, Floats]:
-    """Canvas pixels of drawn values; what lies beyond the plot area ends just behind its edge."""
+    """Canvas pixels of axis values; values beyond the plot area are clipped just outside its edge."""
     area = geometry.area
     x = area.left() + (times - geometry.origin_s - geometry.x_low) * area.width() / (geometry.x_high - geometry.x_low)
     y = area.bottom() - (values - geometry.y_low) * area.height() / (geometry.y_high - geometry.y_low)
@@ -151,7 +150,7 @@ def _pixels(geometry: Geometry, times: Floats, values: Floats) -> tuple[Floats, 
 
 
 def _uncovered(cover: Cover, run: slice, times: Floats) -> list[slice]:
-    """The parts of a run of readings that are seen, each with the first reading that is not."""
+    """The visible parts of a run of readings. Each reaches to the first hidden reading."""
     before = int(np.searchsorted(times, cover.begin_s, "right")) + 1
     after = int(np.searchsorted(times, cover.end_s)) - 1
     if before > after:
@@ -166,13 +165,13 @@ def _finite_runs(values: Floats) -> list[slice]:
         if len(values) > 1:
             return [slice(0, len(values))]
         return []
-    # +1 where a run of values begins, −1 where it ends: pairs of them are the runs.
+    # +1 where a run of values begins, −1 where it ends: each pair delimits a run.
     edges = np.flatnonzero(np.diff(there.astype(np.int8), prepend=0, append=0))
     return [slice(int(a), int(b)) for a, b in edges.reshape(-1, 2) if b - a > 1]
 
 
 class PlotFrame(Layer):
-    """Border, grid, tick labels and axis names; kept as a picture while nothing of it changes."""
+    """Border, grid, tick labels and axis names; cached as a pixmap until something changes."""
 
     def __init__(self, font: QFont, palette: Palette) -> None:
         super().__init__(-10)
@@ -190,12 +189,12 @@ class PlotFrame(Layer):
         self._forget_picture()
 
     def set_font(self, font: QFont) -> None:
-        """Write ticks and names in another font from the next `arrange` on."""
+        """Use this font for ticks and names from the next `arrange` on."""
         self._font, self._metrics = font, QFontMetricsF(font)
         self._key = None
 
     def width_of(self, ticks: Ticks) -> float:
-        """Room that an axis with these ticks needs beside the plot area."""
+        """The room that an axis with these ticks needs beside the plot area."""
         if not ticks.marks:
             return 0.0
         widest = max(self._metrics.horizontalAdvance(text) for _, text in ticks.marks)
@@ -206,13 +205,13 @@ class PlotFrame(Layer):
         return self._metrics.height()
 
     def arrange(self, geometry: Geometry, left: Ticks, right: Ticks | None, grid_x: Ticks) -> None:
-        """Lay out everything anew where something changed.
+        """Lay everything out again if something changed.
 
         Args:
-            geometry: of the plot.
-            left: ticks of the left axis, in its drawn range.
-            right: ticks of the right axis, as shares from 0 to 1 of the height.
-            grid_x: where vertical grid lines go.
+            geometry: the plot's geometry.
+            left: ticks of the left axis, within its drawn range.
+            right: ticks of the right axis, as fractions of the height from 0 to 1.
+            grid_x: positions of the vertical grid lines.
         """
         key = (
             geometry.area,
@@ -245,8 +244,8 @@ class PlotFrame(Layer):
         self._forget_picture()
 
     def _forget_picture(self) -> None:
-        """Let the next paint draw anew; after a change of size Qt goes on showing the old picture on `update` alone."""
-        # Taking the cache mode away and back is what drops the picture that Qt keeps.
+        """Drop the cached pixmap. After a change of size, Qt keeps showing it if only `update` is called."""
+        # Switching the cache mode off and on again drops the pixmap.
         self.setCacheMode(QGraphicsItem.CacheMode.NoCache)
         self.setCacheMode(QGraphicsItem.CacheMode.DeviceCoordinateCache)
         self.update()
@@ -254,7 +253,7 @@ class PlotFrame(Layer):
     def _side(self, area: QRectF, ticks: Ticks, ys: list[float], *, left_side: bool) -> list[Label]:
         height = self._metrics.height()
         labels: list[Label] = []
-        # From the bottom upwards: a label that would overlap the one below is left out.
+        # From the bottom up: a label that would overlap the one below it is left out.
         free_below = self._bounds.bottom()
         for (_, text), y in zip(ticks.marks, ys, strict=True):
             width = self._metrics.horizontalAdvance(text) + 1
@@ -273,7 +272,7 @@ class PlotFrame(Layer):
                 left = self._bounds.left()
             else:
                 left = self._bounds.right() - height
-            # As near to the middle as it fits.
+            # As close to the middle as it fits.
             middle = min(max(area.center().y(), length / 2), self._bounds.height() - length / 2)
             labels.append(Label(ticks.name, QRectF(left, middle - length / 2, height, length), turned=True))
         return labels
@@ -306,19 +305,19 @@ class PlotFrame(Layer):
 Floats = NDArray[np.float64]
 
 DENSE = 0.5
-"""Points of an edge a pixel from which on an area is painted stroke by stroke."""
+"""Points of an edge per pixel above which an area is painted stroke by stroke."""
 
 LEAST_POINTS = 32
-"""Points up to which a polygon is the cheaper way."""
+"""Up to this many points a polygon is cheaper."""
 
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """What lies between two edges without gaps, in canvas pixels.
+    """The area between two edges without gaps, in canvas pixels.
 
     Attributes:
-        upper, lower: x ascending and y, which grows downwards; each has points at places of its own.
-        colour: of the fill.
+        upper, lower: ascending x, and y, which grows downwards; each edge has its own points.
+        colour: the fill colour.
     """
 
     upper: tuple[Floats, Floats]
@@ -327,7 +326,7 @@ class Area:
 
 
 def paint_area(painter: QPainter, area: Area) -> None:
-    """Fill it: as one shape where that is cheap or can be kept as one, else as a stroke in every column of pixels."""
+    """Fill the area: as a polygon if that is cheap or the device keeps shapes, else one stroke per pixel column."""
     (x, _), (lower_x, _) = area.upper, area.lower
     width = x[-1] - x[0]
     points = max(len(x), len(lower_x))
@@ -353,12 +352,12 @@ def _paint_shape(painter: QPainter, area: Area) -> None:
 def _paint_strokes(painter: QPainter, area: Area) -> None:
     pixel = 1 / painter.device().devicePixelRatio()
     x = area.upper[0]
-    # Centres of device pixels, so that each stroke fills one column.
+    # Centres of device pixels, so that each stroke fills exactly one column.
     columns = np.arange(np.floor(x[0] / pixel) + 0.5, np.ceil(x[-1] / pixel)) * pixel
     if not len(columns):
         return
     top = _extremes(columns, *area.upper, np.minimum)
-    # bands share their places, and one begins where the one below is drawn to end
+    # stacked bands share their points, and a band begins where the one below ends
     bottom = _extremes(columns, *area.lower, np.minimum if area.lower[0] is x else np.maximum)
     ends = np.stack((top, np.maximum(bottom, top)), axis=1).ravel()
     pen = QPen(area.colour, 1)
@@ -370,12 +369,12 @@ def _paint_strokes(painter: QPainter, area: Area) -> None:
 
 
 def _extremes(columns: Floats, x: Floats, y: Floats, furthest: np.ufunc) -> Floats:
-    """The edge in each column: its furthest point there, or where a line between its points passes."""
+    """The edge in each column: its furthest point there, or the line that crosses the column between two points."""
     edge: Floats = np.interp(columns, x, y)
     spacing = 1.0
     if len(columns) > 1:
         spacing = columns[1] - columns[0]
     places = np.clip(np.rint((x - columns[0]) / spacing).astype(np.intp), 0, len(columns) - 1)
-    # `at` and not an index: several points fall into one column, and each of them counts.
+    # `at`, not plain indexing: several points fall into one column, and all of them count.
     furthest.at(edge, places, y)
     return edge

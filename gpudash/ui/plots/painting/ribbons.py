@@ -1,6 +1,6 @@
-"""Every allocation as a ribbon: a picture of a range of a request log, in the window's colours, with words.
+"""Draws a range of a request log with every allocation as a labelled ribbon, in the window's colours.
 
-The plot of a live or a recorded run and the page of a snapshot show the same picture.
+The plots of live and recorded runs and the snapshot page share it.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ from gpudash.ui.colours import Palette, category_curve, mixed, text_on
 from gpudash.units import format_bytes, format_duration
 
 SHADES = (0.0, 0.16, 0.3)
-"""Shares of the ground in the colours of neighbours, by which one ribbon is told from the next of its kind."""
+"""How much of the background is mixed into neighbouring ribbons of a category, to tell them apart."""
 
 MOST_TEXTS = 8
-"""Ribbons with words: the largest."""
+"""Ribbons that get a label: the largest."""
 
 RANKED_BY = 8
-"""Columns of which one is looked at to find the largest."""
+"""To find the largest ribbons, only one of this many columns is read."""
 
 INSET_PX = 6.0
-"""Beside words."""
+"""Padding at both sides of a label."""
 
 MOST_LINES = 6
-"""Of a stack that are said where the pointer is."""
+"""Stack frames shown for the ribbon under the pointer."""
 
 OTHER_LINES = "other lines"
 
 
 class RibbonPicture:
-    """A range of a log, laid out and painted once; to be shown as often as it is wanted.
+    """A range of a log, laid out and painted once, to be drawn any number of times.
 
     Args:
-        log: that the allocations are of.
-        found: the allocations, their events where they lie across.
-        low, high: what lies at the left and the right edge, in the same units.
-        place: where it is shown, logical pixels.
-        scale: pixels a byte.
-        palette: colours.
-        around: what the ribbons stand on, and what is above them.
-        font: of words on the ribbons; ``None`` for no words.
-        by_time: whether events lie where their seconds are.
+        log: the log that the allocations belong to.
+        found: the allocations; their events are positioned along the x axis.
+        low, high: the values at the left and the right edge, in the units of that axis.
+        place: the target rectangle in logical pixels.
+        scale: pixels per byte.
+        palette: the colours in use.
+        around: the memory below and above the ribbons.
+        font: the font of the labels; ``None`` for no labels.
+        by_time: whether events are positioned by seconds.
 
     Attributes:
         shown: the ribbons.
-        texts: on those that have room for them.
+        texts: the labels of the ribbons that have room for one.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class RibbonPicture:
         self._font = font
         height = max(1, round(place.height()))
         colours = ribbon_colours(self.shown, [line.category for line in log.lines], palette)
-        # an image does not keep the pixels that it is made of
+        # QImage does not own the pixels that it is built from
         self._pixels = painted(self.shown, colours, height, scale, around)
         rows, columns = self._pixels.shape
         image_format = QImage.Format.Format_ARGB32_Premultiplied
@@ -90,19 +90,19 @@ class RibbonPicture:
         if font is not None and len(self.shown.site):
             metrics = QFontMetricsF(font)
             found_texts = ribbon_texts(
-                self.shown, self._ways_to_say, metrics.horizontalAdvance, metrics.height(), height, scale, around
+                self.shown, self._labels_of, metrics.horizontalAdvance, metrics.height(), height, scale, around
             )
             self.texts = [RibbonText(one.text, one.room.translated(place.topLeft())) for one in found_texts]
 
     def paint(self, painter: QPainter) -> None:
-        """Show it."""
-        # in whole pixels: to move every column by a part of one takes ten times as long
+        """Draw the picture."""
+        # at whole pixels: shifting every column by a fraction takes ten times as long
         painter.drawImage(QPointF(round(self.place.left()), round(self.place.top())), self._image)
         if self._font is None:
             return
         painter.setFont(self._font)
         for written in self.texts:
-            # where the words begin: they may end long before their room does
+            # at the start of the label's rectangle: the text may end long before it does
             at = QPointF(written.room.left(), written.room.center().y()) - self.place.topLeft()
             column = min(self._image.width() - 1, int(at.x() * self._image.width() / self.place.width()))
             row = min(self._image.height() - 1, int(at.y()))
@@ -110,7 +110,7 @@ class RibbonPicture:
             painter.drawText(written.room, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, written.text)
 
     def ribbon_at(self, point: QPointF) -> tuple[int, int] | None:
-        """The ribbon under the pointer and its column; ``None`` where there is none."""
+        """The ribbon and the column under the pointer; ``None`` if there is none."""
         if not self.place.contains(point):
             return None
         columns = len(self.shown.moments)
@@ -124,7 +124,7 @@ class RibbonPicture:
         return ribbon, column
 
     def text_at(self, point: QPointF) -> str:
-        """What the ribbon under the pointer is, in words, with its stack; "" where there is none."""
+        """Describe the ribbon under the pointer, with its stack; "" if there is none."""
         there = self.ribbon_at(point)
         if there is None:
             return ""
@@ -133,14 +133,14 @@ class RibbonPicture:
         if allocation < 0:
             return f"{format_bytes(self.shown.bytes_at(ribbon, column))} by {self._name(ribbon)}"
         site = self._log.lines[int(self._found.site[allocation])]
-        lines = [f"{format_bytes(int(self._found.size[allocation]))} {site.category}, {self._lived(allocation)}"]
+        lines = [f"{format_bytes(int(self._found.size[allocation]))} {site.category}, {self._lifetime(allocation)}"]
         stack = [frame for frame in self._log.stack_of(allocation) if frame.file.endswith(".py")]
         own = [frame for frame in stack if not is_library(frame)]
         lines += [f"{short(frame.file)}:{frame.line} {frame.name}" for frame in (own or stack)[:MOST_LINES]]
         return "\n".join(lines)
 
-    def _ways_to_say(self, ribbon: int) -> Sequence[str]:
-        """Words for a ribbon, the longest first; for what lies together of one line where it is negative."""
+    def _labels_of(self, ribbon: int) -> Sequence[str]:
+        """Labels for a ribbon, the longest first; if negative, for adjacent ribbons of the same line."""
         name = self._name(ribbon if ribbon >= 0 else -1 - ribbon)
         place = name.partition(" ")[0]
         allocation = -1
@@ -157,8 +157,8 @@ class RibbonPicture:
             return OTHER_LINES
         return self._log.lines[site].text
 
-    def _lived(self, allocation: int) -> str:
-        """For how long an allocation was there, in words."""
+    def _lifetime(self, allocation: int) -> str:
+        """How long an allocation lived, as text."""
         born, freed = int(self._found.born[allocation]), int(self._found.freed[allocation])
         if freed >= len(self._found.place):
             return "still there at the end" if not self._by_time else "still there"
@@ -168,15 +168,15 @@ class RibbonPicture:
 
 
 def columns_of(place: QRectF) -> int:
-    """Columns of a picture that is shown there."""
+    """The number of columns of a picture drawn in this rectangle."""
     return max(1, round(place.width()))
 
 
 def ribbon_colours(shown: Ribbons, categories: Sequence[str], palette: Palette) -> NDArray[np.uint32]:
-    """0xAARRGGBB of each ribbon: the colour of what its line allocates, in shades by turns.
+    """0xAARRGGBB for each ribbon: the category colour of its line, in alternating shades.
 
     Args:
-        categories: of each line.
+        categories: the category of each line.
     """
     ground = QColor(palette.panel)
     table: dict[str, list[int]] = {}
@@ -186,14 +186,14 @@ def ribbon_colours(shown: Ribbons, categories: Sequence[str], palette: Palette) 
     found = np.zeros(len(shown.site), np.uint32)
     for ribbon, (site, allocation) in enumerate(zip(shown.site.tolist(), shown.allocation.tolist(), strict=True)):
         shades = table["" if site == OTHERS else categories[site]]
-        # of one allocation its own number, so that a picture that moves keeps its colours
+        # an allocation's shade follows from its own number, so that it keeps its colour while the view moves
         found[ribbon] = shades[(site if allocation < 0 else allocation) % len(SHADES)]
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class RibbonText:
-    """Words on a ribbon, and their room in pixels of the picture."""
+    """A label on a ribbon, and its rectangle in pixels of the picture."""
 
     text: str
     room: QRectF
@@ -208,17 +208,18 @@ def ribbon_texts(
     scale: float,
     around: RibbonGround | None = None,
 ) -> list[RibbonText]:
-    """Words for the largest ribbons, where they have room for a line of them.
+    """Labels for the largest ribbons that have room for a line of text.
 
     Args:
-        texts: of a ribbon, the longest way to say it first; of several of one line, of -1 less the first of them.
-        width_of: of a text, pixels.
-        line_px: height of a line.
-        height, scale, around: as of `gpudash.drawing.ribbons.painted`.
+        texts: the labels of a ribbon, the longest first. Adjacent ribbons of one line are passed as −1 − the first of
+            them.
+        width_of: width of a text in pixels.
+        line_px: height of a line of text.
+        height, scale, around: as for `gpudash.drawing.ribbons.painted`.
     """
-    # neighbours of one line have their words together, since each may be too thin for them
+    # adjacent ribbons of the same line share one label, since each may be too thin for its own
     alone = np.concatenate((np.flatnonzero(np.diff(shown.site)), [len(shown.site) - 1]))
-    # every few columns tell which are the largest
+    # a sample of the columns is enough to find the largest
     thick = np.diff(shown.tops[alone][:, shown.column_of[::RANKED_BY]], axis=0, prepend=0.0)
     begins = np.concatenate(([0], alone[:-1] + 1))
     found = []
@@ -243,8 +244,8 @@ def ribbon_texts(
 
 
 def _level_run(low: Floats, high: Floats, line_px: float) -> tuple[int, int, float, float] | None:
-    """The longest stretch about the thickest column in which a line of words lies on the ribbon: its columns, and the
-    edges that hold for all of them."""
+    """The longest run of columns around the thickest one in which a line of text fits on the ribbon: the range of
+    columns, and the lower and upper edge common to all of them."""
     at = int(np.argmax(high - low))
     if high[at] - low[at] < line_px:
         return None
@@ -257,6 +258,6 @@ def _level_run(low: Floats, high: Floats, line_px: float) -> tuple[int, int, flo
 
 
 def _fits(low: Floats, high: Floats, line_px: float) -> int:
-    """How many columns from the first on have one line in common."""
+    """How many of the first columns have room for one line of text at the same height."""
     common = np.minimum.accumulate(high) - np.maximum.accumulate(low)
     return int(np.searchsorted(-common, -line_px, "right"))

@@ -1,4 +1,4 @@
-"""Paints a scene in the window, by the styles of the kinds of its items; a page has `gpudash.drawing.svg` for that."""
+"""Paints a scene in the window, with a style for each kind of item; `gpudash.drawing.svg` does the same for pages."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ from gpudash.ui.widgets.text_size import scaled
 from gpudash.ui.widgets.theme import PaintedWidget
 
 DrawScene = Callable[[SceneFrame, Callable[[float], float]], PlotScene]
-"""What makes a scene that fills a frame; lengths in pixels are to be scaled by its second argument."""
+"""Makes a scene that fills a frame. Its second argument scales lengths in pixels."""
 
 TICK_GAP_PX = 6.0
-"""Between an axis and the labels of its ticks."""
+"""Gap between an axis and its tick labels."""
 
 
 @dataclass(frozen=True, slots=True)
 class ItemStyle:
-    """How items of one kind are painted.
+    """How to paint the items of one kind.
 
     Attributes:
         colour: "#rrggbb".
-        width: of lines, logical pixels.
-        dashes: lengths of dashes and gaps by turns, in widths of the line; none for a whole line.
-        fill: how much of the colour areas and bands have, from 0 to 1.
-        bold: whether words are.
+        width: line width in logical pixels.
+        dashes: alternating lengths of dashes and gaps in line widths; empty for a solid line.
+        fill: opacity of areas and bands, from 0 to 1.
+        bold: whether text is bold.
     """
 
     colour: str
@@ -59,12 +59,12 @@ class ItemStyle:
 
 
 class SceneWidget(PaintedWidget):
-    """A scene, drawn anew for the size that the widget has.
+    """A scene that is made for the current size of the widget.
 
     Args:
-        palette: colours.
-        styles: of every kind in the scene.
-        margins: around its plot area, in pixels of text of the usual size.
+        palette: the colours in use.
+        styles: a style for every kind of item in the scene.
+        margins: around the plot area, in pixels at the default text size.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class SceneWidget(PaintedWidget):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
 
     def show_scene(self, name: str, description: str, draw: DrawScene) -> None:
-        """Paint what ``draw`` makes of a frame; name and description are for those who do not see it."""
+        """Paint the scene that ``draw`` makes of a frame. The name and the description go to screen readers."""
         self._draw = draw
         self.setAccessibleName(name)
         self.setAccessibleDescription(description)
@@ -93,7 +93,7 @@ class SceneWidget(PaintedWidget):
 
     @property
     def scene(self) -> PlotScene | None:
-        """What is painted; ``None`` before there is anything."""
+        """The scene that is painted; ``None`` before the first `show_scene`."""
         if self._draw is None:
             return None
         margins = self._margins
@@ -113,10 +113,10 @@ class SceneWidget(PaintedWidget):
 
 
 def paint_scene(painter: QPainter, scene: PlotScene, styles: Mapping[str, ItemStyle], palette: Palette) -> None:
-    """Paint axes and items with the painter's font; its frame begins where the painter's coordinates do.
+    """Paint axes and items with the painter's font. The frame starts at the painter's origin.
 
     Args:
-        styles: of every kind in the scene; grid, ticks and words without a kind have those of the palette.
+        styles: a style for every kind in the scene; the grid, ticks and text without a kind use the palette.
     """
     usual = {"grid": ItemStyle(palette.grid), "": ItemStyle(palette.muted)}
     _ScenePainter(painter, scene, {**usual, **styles}, palette).paint()
@@ -137,13 +137,13 @@ class _ScenePainter:
         painter.save()
         self._paint_axes()
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        # half of a line at the edge lies outside, and is seen
+        # half of a line at the edge lies outside and must stay visible
         painter.setClipRect(self._plot.adjusted(-1, -1, 1, 1))
         for item in self._scene.items:
             if not isinstance(item, SceneNote | SceneDot):
                 self._paint(item)
         painter.setClipping(False)
-        # words and rings stand over the lines, also beyond the plot area
+        # texts and rings lie over the lines and may leave the plot area
         for item in self._scene.items:
             if isinstance(item, SceneNote | SceneDot):
                 self._paint(item)
@@ -168,7 +168,7 @@ class _ScenePainter:
             painter.drawText(box, Qt.AlignmentFlag.AlignLeft | middle, label)
         for place, label in scene.across.ticks:
             wide = metrics.horizontalAdvance(label)
-            # a label at an end of the axis stays within the frame
+            # a label at either end of the axis stays within the frame
             left = min(max(float(scene.x(place)) - wide / 2, 0.0), scene.frame.width - wide)
             painter.drawText(QPointF(left, plot.bottom() + line), label)
 
@@ -234,7 +234,7 @@ class _ScenePainter:
         return self._scene.left
 
     def _take(self, style: ItemStyle) -> None:
-        """Draw lines from now on, and fill nothing."""
+        """Set up the painter for lines without fill."""
         pen = QPen(QColor(style.colour), style.width)
         if style.dashes:
             pen.setDashPattern(list(style.dashes))
@@ -242,7 +242,7 @@ class _ScenePainter:
         self._painter.setBrush(Qt.BrushStyle.NoBrush)
 
     def _fill(self, style: ItemStyle) -> None:
-        """Fill from now on, and draw no lines."""
+        """Set up the painter for fills without lines."""
         colour = QColor(style.colour)
         colour.setAlphaF(style.fill)
         self._painter.setPen(Qt.PenStyle.NoPen)

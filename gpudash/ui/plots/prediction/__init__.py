@@ -1,1 +1,2 @@
-"""A predicted run in the memory plot: its ribbons, its peak as a handle, remedies, and where a run deviates from it."""
+"""A predicted run in the memory plot: its ribbons, its peak as a handle, remedies, and deviations of the actual
+run."""

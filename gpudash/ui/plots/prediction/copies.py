@@ -1,4 +1,4 @@
-"""Paints the copies of a predicted run, as columns on a logarithmic axis below its ribbons: one step, and the run."""
+"""Paints the predicted copies of one step and of the whole run, as columns on a logarithmic axis below its ribbons."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from gpudash.ui.plots.reading import Group, Row
 from gpudash.units import format_bytes
 
 COLUMN_PX, GAP_PX = 8, 2
-"""Logical pixels from one column to the next, and between two."""
+"""Logical pixels from one column to the next, and the gap between two."""
 
 LEAST_REACH = 10
-"""Power of two of bytes that the axis reaches to at least."""
+"""The axis reaches at least to this power of two in bytes."""
 
 REACH_STEP = 5
-"""Powers of two that it grows by: it stands still while a batch is dragged."""
+"""The axis grows in steps of this many powers of two, so that it stays put while a batch is dragged."""
 
 MOST_TRIED = 8
-"""Columns beside which there is looked for room for words."""
+"""Columns beside which to try to place the label."""
 
 DIRECTIONS = (("H2D", "h2d"), ("D2H", "d2h"))
-"""Name and colour of each."""
+"""Name and colour of each direction."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopiesView:
-    """What is copied of a predicted run.
+    """The predicted copies of a run.
 
     Attributes:
-        ghost: the run.
-        faded: whether it is of other values than those that are asked about.
+        ghost: the predicted run.
+        faded: whether it was predicted for other values than those now requested.
     """
 
     ghost: Ghost
@@ -49,33 +49,33 @@ class CopiesView:
 
     @property
     def totals(self) -> tuple[float, float]:
-        """Bytes to the device and from it: of the step that is shown, of the whole run where that is none."""
+        """Bytes to the device and from it: for the shown step, or for the whole run if there is none."""
         into, out = self.ghost.one_step.copied(1)[:, 0].tolist()
         return into, out
 
     @property
     def a_step(self) -> str:
-        """What the totals are of, behind a figure; "" for the whole run."""
+        """The suffix of a figure that is per step; "" for the whole run."""
         if self.ghost.one_step.step:
             return " a step"
         return ""
 
     @property
     def y_range(self) -> tuple[float, float]:
-        """Of the axis, decimal logarithms of bytes."""
+        """The range of the axis, in decimal logarithms of bytes."""
         most = max(float(panel.copied(1).max()) for panel in (self.ghost.one_step, self.ghost.whole))
         powers = max(LEAST_REACH, REACH_STEP * math.ceil(math.log2(max(most, 1.0)) / REACH_STEP))
         return 0.0, powers * math.log10(2) * 1.04
 
     @property
     def description(self) -> str:
-        """All of it in words."""
+        """The copies as text."""
         sizes = zip(DIRECTIONS, self.totals, strict=True)
         return "; ".join(["predicted copies", *(f"{name} {size:.0f} bytes{self.a_step}" for (name, _), size in sizes)])
 
 
 def copies_plot(predicted: bool) -> PlotSpec:
-    """The plot of them, in the place of the bandwidth's."""
+    """The plot of predicted copies, which takes the place of the bandwidth plot."""
     curves = tuple(
         CurveSpec(("transfer", f"predicted {colour}", None), name, "bytes", colour) for name, colour in DIRECTIONS
     )
@@ -86,17 +86,17 @@ def copies_plot(predicted: bool) -> PlotSpec:
 
 
 def copies_group(spec: PlotSpec, view: CopiesView) -> Group:
-    """What the read-out says of them."""
+    """The readout's rows for the copies."""
     rows = [Row(curve, size, None, format_bytes(size)) for curve, size in zip(spec.curves, view.totals, strict=True)]
     return replace(spec, title=f"COPIED{view.a_step.upper()}"), rows
 
 
 class CopiesLayer(Layer):
-    """The columns, in canvas pixels.
+    """The columns of predicted copies, in canvas pixels.
 
     Attributes:
-        labels: every word with its place.
-        columns: each with its colour's name and its bytes.
+        labels: every text with its rectangle.
+        columns: each with its colour name and its bytes.
     """
 
     def __init__(self, font: QFont, palette: Palette) -> None:
@@ -113,12 +113,12 @@ class CopiesLayer(Layer):
         self.update()
 
     def set_font(self, font: QFont) -> None:
-        """Write in another font from the next `show_copies` on."""
+        """Use this font from the next `show_copies` on."""
         self._font = QFont(font)
         self._shown = (None, None, frozenset())
 
     def show_copies(self, view: CopiesView | None, geometry: Geometry | None, hidden: frozenset[str]) -> None:
-        """Show this from now on; ``None`` shows nothing. Directions with a ``hidden`` name are left out."""
+        """Show these copies; ``None`` shows nothing. Directions named in ``hidden`` are left out."""
         if geometry is not None:
             geometry = replace(geometry, origin_s=0.0, x_low=0.0, x_high=1.0)  # as `GhostLayer.show_view`
         if (view, geometry, hidden) == self._shown:
@@ -150,7 +150,7 @@ class CopiesLayer(Layer):
                 size = float(sizes[row, column])
                 left = place.left() + column * wide
                 narrow = wide - GAP_PX
-                # Side by side where a column has copies of both ways.
+                # Side by side if the column has copies in both directions.
                 if sizes[1 - row, column] and DIRECTIONS[1 - row][0] not in hidden:
                     narrow /= 2
                     left += row * narrow
@@ -159,7 +159,7 @@ class CopiesLayer(Layer):
         return found
 
     def _write(self, view: CopiesView, place: QRectF, own: list[tuple[QRectF, str, float]]) -> None:
-        """What is copied each way, beside the highest column of that."""
+        """Label each direction beside its highest column."""
         metrics = QFontMetricsF(self._font)
         taken = [rect for rect, _, _ in own]
         for (name, colour), total in zip(DIRECTIONS, view.totals, strict=True):
@@ -184,7 +184,7 @@ class CopiesLayer(Layer):
             painter.fillRect(rect, colour)
             colour.setAlphaF(EDGE)
             painter.setPen(QPen(colour, 1))
-            # Open below: the columns stand on the edge of the plot.
+            # Open at the bottom: the columns stand on the edge of the plot.
             painter.drawPolyline([rect.bottomLeft(), rect.topLeft(), rect.topRight(), rect.bottomRight()])
         painter.setFont(self._font)
         painter.setPen(QColor(self._palette.muted))
@@ -194,7 +194,7 @@ class CopiesLayer(Layer):
 
 
 def _free_place(size: QSizeF, columns: Sequence[QRectF], place: QRectF, taken: Sequence[QRectF]) -> QRectF | None:
-    """Where words of a size hide nothing, beside one of some columns; ``None`` where there is no such place."""
+    """A rectangle of this size beside one of the columns that covers nothing; ``None`` if there is none."""
     for column in columns:
         top = max(place.top(), min(column.top(), place.bottom() - size.height()))
         for left in (column.right() + 4, column.left() - 4 - size.width()):

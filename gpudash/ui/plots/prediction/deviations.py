@@ -1,4 +1,4 @@
-"""Marks, in the memory plot of a run, the steps that left what was predicted of them."""
+"""Marks the steps of a run that deviated from their prediction, in its memory plot."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from gpudash.ui.plots.painting.layers import Label, PaintedLayer
 
 MARK_PX = 5.0
 NEAR_PX = 9.0
-"""Half of a mark, and how near to its middle the pointer is on it."""
+"""Half the size of a mark: within this distance of its centre the pointer is on it."""
 
 
 class DeviationsLayer(PaintedLayer):
-    """A mark for each step, with the difference where its words have room.
+    """A mark for each deviating step, labelled with the difference if there is room.
 
     Attributes:
-        marks: what each mark is of, and its middle in canvas pixels.
-        labels: every word with its place.
+        marks: each deviation with the centre of its mark in canvas pixels.
+        labels: every text with its rectangle.
     """
 
     def __init__(self, font: QFont, palette: Palette) -> None:
@@ -31,16 +31,16 @@ class DeviationsLayer(PaintedLayer):
         self.marks: list[tuple[Deviation, QPointF]] = []
         self.labels: list[Label] = []
         self.set_font(font)
-        self.hide()  # a layer that paints nothing costs each frame a little all the same
+        self.hide()  # even a layer that paints nothing costs a little in each frame
 
     def set_font(self, font: QFont) -> None:
-        """Write in another font from the next `show_deviations` on."""
+        """Use this font from the next `show_deviations` on."""
         self._font = QFont(font)
         self._font.setBold(True)
 
     def show_deviations(self, deviations: Sequence[Deviation], geometry: Geometry) -> None:
-        """Mark these from now on."""
-        # With nothing before and nothing now there is nothing to update: most plots, most of the time.
+        """Mark these deviations."""
+        # Nothing before and nothing now: nothing to update. That is most plots, most of the time.
         if not (deviations or self.marks):
             return
         area = geometry.area
@@ -51,7 +51,7 @@ class DeviationsLayer(PaintedLayer):
             point = QPointF(geometry.x_of(deviation.at_s), geometry.y_of(deviation.held))
             if not area.left() <= point.x() <= area.right():
                 continue
-            # A step beyond the axis is still marked, at its edge.
+            # A step beyond the axis is marked at its edge.
             point.setY(min(max(point.y(), area.top() + MARK_PX), area.bottom() - MARK_PX))
             self.marks.append((deviation, point))
             width = metrics.horizontalAdvance(deviation.label) + 2
@@ -60,14 +60,14 @@ class DeviationsLayer(PaintedLayer):
                 top = point.y() + MARK_PX + 3
             rect = QRectF(point.x() - width / 2, top, width, metrics.height())
             rect.moveLeft(min(max(rect.left(), area.left() + 2), area.right() - width - 2))
-            # Marks come in order of time, so that only the label before can be in the way.
+            # Marks come in time order, so only the previous label can be in the way.
             if not self.labels or rect.left() > self.labels[-1].rect.right() + 6:
                 self.labels.append(Label(deviation.label, rect))
         self.setVisible(bool(self.marks))
         self.update()
 
     def text_at(self, point: QPointF) -> str:
-        """What a mark under the pointer is of, in words; "" where there is none."""
+        """Describe the mark under the pointer; "" if there is none."""
         nearest = NEAR_PX + 1.0
         text = ""
         for deviation, at in self.marks:

@@ -1,7 +1,7 @@
-"""Paints a predicted run in the memory plot, where nothing has run yet: one step in its stages, and the run beside it.
+"""Paints a predicted run in the memory plot before it starts: one step by stages, and the whole run beside it.
 
-The ribbons are kept as a picture while nothing of them changes, so that a frame costs the same however many requests
-there are. While a newer answer is on its way the earlier one stays at half strength.
+The ribbons are cached as a pixmap while they do not change, so that a frame costs the same for any number of requests.
+While a newer prediction is being computed, the previous one is shown at half strength.
 """
 
 from __future__ import annotations
@@ -29,50 +29,50 @@ from gpudash.units import format_duration
 GhostVerdict = Literal["fits", "short", "uncertain", "unknown"]
 
 STAGES_PX, AROUND_PX = 22, 6
-"""Logical pixels of the strip with the stages' names, and above and below it."""
+"""Logical pixels: the height of the strip with the stage names, and the margin above and below it."""
 
 RUN_SHARE, RUN_FROM_PX, BETWEEN_PX = 0.2, 420, 12
-"""Share of the width that the whole run has beside one step, the width from which it is there, and the gap."""
+"""Share of the width given to the whole run beside one step, the width above which it is shown, and the gap."""
 
 FILL = {"dark": 0.34, "light": 0.24}
-"""How opaque a ribbon is, in each theme."""
+"""Opacity of a ribbon in each theme."""
 
 EDGE, KEPT, FADED = 0.75, 0.10, 0.5
-"""How opaque an edge is, what is only kept, and all of it while it is not for what is asked now."""
+"""Opacity of an edge, of memory that is only cached, and of the whole ghost while a newer prediction is pending."""
 
 MARGIN = 0.22
-"""How opaque the band is within which the total may lie."""
+"""Opacity of the band within which the total may lie."""
 
 CHANGE_MS = 120
-"""From one shape to the next; of it half for the line of all that is held."""
+"""Duration of the transition between two shapes; the line of the total takes half of it."""
 
 HATCH_PX = 7
 HATCH_WIDTH_PX = 1.4
 
 ROUGH = 1.6
-"""Ends of level stretches a pixel from which a ribbon has no edge of its own: nearly each column has another height."""
+"""Ends of level stretches per pixel above which ribbons get no edge lines: almost every column differs in height."""
 
 NEAR = 0.45
-"""Share of the limit from which the axis reaches to it; below, the line would leave the ribbons no height."""
+"""The axis includes the limit if the peak reaches this share of it; otherwise the ribbons would be too flat."""
 
 
 @dataclass(frozen=True, slots=True)
 class GhostView:
-    """What is shown in place of readings.
+    """What the plot shows in place of readings.
 
     Attributes:
-        ghost: the ribbons; ``None`` where nothing could be predicted.
-        headline: what it comes to; the reason where there is no ghost.
-        detail: the second line, what is waited for or what could be done; "" for none.
-        limit_text: what the line of the limit is; "" where that is not known.
+        ghost: the ribbons; ``None`` if nothing could be predicted.
+        headline: the result, or the reason why there is no ghost.
+        detail: the second line: what is pending or what would help; "" for none.
+        limit_text: the label of the limit's line; "" if the limit is unknown.
         verdict: decides the headline's colour.
-        faded: whether it is of other values than those that are asked about.
-        steps: that the run takes; 0 where that is not known.
-        sized: what a drag of the peak changes; ``None`` for nothing.
-        margin: by how much the prediction may be off, either way, where that decides, bytes; else 0.
-        title: what the plot is called while it shows this; "" for its own name, and that this is predicted.
-        step_text: how long a step is predicted to take: "0.31 s (0.26 to 0.38)"; "" where that is not known.
-        caption: what the width of a step stands for; "" for what its number and its times say.
+        faded: whether it was predicted for other values than those now requested.
+        steps: the steps of the run; 0 if unknown.
+        sized: what dragging the peak changes; ``None`` for nothing.
+        margin: possible error of the prediction in bytes, either way, if it decides the verdict; else 0.
+        title: the plot's title while this is shown; "" for its own title and "predicted".
+        step_text: the predicted duration of a step: "0.31 s (0.26 to 0.38)"; "" if unknown.
+        caption: what the width of a step represents; "" for the step's number and its times.
     """
 
     ghost: Ghost | None
@@ -90,19 +90,19 @@ class GhostView:
 
     @property
     def reach(self) -> float:
-        """How high the axis has to be, bytes."""
+        """The height that the axis must reach, in bytes."""
         if self.ghost is None:
             return 0.0
         highest = self.ghost.highest + max(self.margin, self.ghost.unknown)
         limit = self.ghost.limit
-        # A limit far above would press the ribbons flat: it is then named in the corner and not drawn (`NEAR`).
+        # A limit far above would flatten the ribbons: it is then named in the corner and not drawn (`NEAR`).
         if limit is not None and highest >= NEAR * limit:
             return max(highest, limit)
         return highest
 
     @property
     def description(self) -> str:
-        """All of it in words."""
+        """The prediction as text."""
         if self.ghost is None:
             parts = []
         else:
@@ -117,7 +117,7 @@ class GhostView:
 
 
 def verdict_colour(view: GhostView, palette: Palette) -> str:
-    """The colour of what is said at the peak."""
+    """The colour of the text at the peak."""
     if view.faded:
         return palette.muted
     roles = {"fits": palette.good, "short": palette.critical, "uncertain": palette.warn, "unknown": palette.text}
@@ -125,15 +125,15 @@ def verdict_colour(view: GhostView, palette: Palette) -> str:
 
 
 class GhostLayer(Layer):
-    """The ribbons, and the words about them, in canvas pixels.
+    """The ribbons and their labels, in canvas pixels.
 
     Args:
-        parent: of what lets it go to another shape.
+        parent: owns the transition between shapes.
 
     Attributes:
-        labels: every word with its place.
-        drawn: the panels, where they are, and what of them is painted.
-        motion: from the shape before to the one that is shown.
+        labels: every text with its rectangle.
+        drawn: the panels, their rectangles, and the thinned columns that are painted.
+        motion: the transition from the previous shape to the current one.
     """
 
     def __init__(self, font: QFont, palette: Palette, parent: QObject) -> None:
@@ -150,7 +150,7 @@ class GhostLayer(Layer):
 
     @property
     def margins(self) -> tuple[float, float]:
-        """Pixels that are needed above and below the plot area."""
+        """Pixels needed above and below the plot area."""
         return scaled(STAGES_PX) + 2.0 * AROUND_PX, self._small.height() + AROUND_PX
 
     def set_palette(self, palette: Palette) -> None:
@@ -158,7 +158,7 @@ class GhostLayer(Layer):
         self._forget_picture()
 
     def set_font(self, font: QFont) -> None:
-        """Write in another font from the next `show_view` on."""
+        """Use this font from the next `show_view` on."""
         self._font, self._small = QFont(font), QFontMetricsF(font)
         self._bold = QFont(font)
         self._bold.setPointSizeF(font.pointSizeF() + 1.5)
@@ -166,13 +166,13 @@ class GhostLayer(Layer):
         self._shown = (None, None, frozenset())
 
     def show_view(self, view: GhostView | None, geometry: Geometry | None, hidden: frozenset[str]) -> None:
-        """Show this from now on; ``None`` shows nothing. Ribbons with a ``hidden`` name are left out."""
+        """Show this view; ``None`` shows nothing. Ribbons named in ``hidden`` are left out."""
         if geometry is not None:
-            geometry = replace(geometry, origin_s=0.0, x_low=0.0, x_high=1.0)  # time goes on, and none of it is shown
+            geometry = replace(geometry, origin_s=0.0, x_low=0.0, x_high=1.0)  # a ghost does not scroll
         if (view, geometry, hidden) == self._shown:
             return
         before = self._shown[0]
-        # Before `drawn` is replaced: it holds the shape to begin from.
+        # Before `drawn` is replaced: it holds the shape to start from.
         changes = self._remember_shape(before, view)
         self._shown = view, geometry, hidden
         self.drawn, self.labels, self._captions = [], [], None
@@ -186,39 +186,39 @@ class GhostLayer(Layer):
             self.labels = self._captions.labels
         if changes:
             self.motion.begin()
-        # Another size of the window during the motion must not end it; a view without ribbons does.
+        # Resizing the window must not end the transition; a view without ribbons does.
         elif not (self.motion.moving and self.drawn):
             self.motion.stop()
             self._share = 1.0
         self._forget_picture()
 
     def _remember_shape(self, before: GhostView | None, view: GhostView | None) -> bool:
-        """Keep the shape that is drawn, to begin from there; false where nothing takes its place."""
+        """Keep the current shape as the start of a transition; false if there is no transition."""
         if before is None or view is None or before.ghost is None or view.ghost is None or before.ghost is view.ghost:
             return False
-        # The thinned columns and not the ghost: that may have been thinned for another width since.
+        # The thinned columns, not the ghost: since then it may have been thinned to another width.
         self._before = [(before.ghost.names, columns) for _, _, columns in self.drawn]
         return bool(self._before)
 
     def _move(self, share: float) -> None:
-        """Be drawn so far on the way to the new shape."""
+        """Move to this share of the transition to the new shape."""
         self._share = share
         self._forget_picture()
 
     @property
     def peak_point(self) -> QPointF | None:
-        """Where the highest point is drawn; ``None`` while none is."""
+        """Where the peak is drawn; ``None`` if there is none."""
         if self._captions is None:
             return None
         return self._captions.peak_point
 
     def paint_peak(self, painter: QPainter) -> None:
-        """Paint the highest point and the words beside it, over what was painted since."""
+        """Paint the peak and its label again, over what was painted since."""
         if self._captions is not None:
             self._captions.paint_peak(painter, self._palette)
 
     def _forget_picture(self) -> None:
-        """Let the next paint draw anew, and keep that; with nothing to show there is nothing to keep."""
+        """Drop the cached pixmap, so that the next paint draws everything again. Hide the layer if it is empty."""
         self.setVisible(self._captions is not None)
         self.setCacheMode(QGraphicsItem.CacheMode.NoCache)
         self.setCacheMode(QGraphicsItem.CacheMode.DeviceCoordinateCache)
@@ -234,7 +234,7 @@ class GhostLayer(Layer):
             ribbons = _Ribbons(view.ghost, geometry, hidden, self._palette, view.margin)
             for number, (panel, place, columns) in enumerate(self.drawn):
                 lead = None
-                # A panel that was not there before (the run beside a step) has nothing to come from.
+                # A panel that was not there before (the run beside a step) has no shape to start from.
                 if self._share < 1 and number < len(self._before):
                     columns, lead = _between(*self._before[number], view.ghost.names, columns, self._share)
                 ribbons.paint(painter, panel, place, columns, lead)
@@ -243,7 +243,7 @@ class GhostLayer(Layer):
 
 
 class RunningGhostLayer(PaintedLayer):
-    """The ghost of a run in its time, behind the readings: they draw themselves into it, step under step."""
+    """The ghost of an actual run, on the time axis behind its readings, which fill it in step by step."""
 
     def __init__(self, palette: Palette) -> None:
         super().__init__(-25, palette)
@@ -253,10 +253,10 @@ class RunningGhostLayer(PaintedLayer):
         self.hide()
 
     def show_running_ghost(self, running: RunningGhost | None, geometry: Geometry) -> None:
-        """Draw this from now on; ``None`` draws nothing."""
+        """Draw this ghost; ``None`` draws nothing."""
         if running is None and self._running_ghost is None:
             return
-        # Another ghost: its columns are of other panels.
+        # For another ghost, the cached columns belong to other panels.
         if running is None or self._running_ghost is None or running.ghost is not self._running_ghost.ghost:
             self._thinned = {}
         self._running_ghost = running
@@ -265,8 +265,8 @@ class RunningGhostLayer(PaintedLayer):
         self.update()
 
     def stretches(self) -> tuple[Floats, Floats]:
-        """What is drawn in the view: where each level stretch begins and, at the end, the last one ends, in canvas
-        pixels, shape (n + 1,); and the upper edge of each ribbon there, bytes, shape (ribbons, n).
+        """The level stretches in view: their starts and the end of the last one in canvas pixels, shape (n + 1,), and
+        the upper edge of each ribbon in each stretch in bytes, shape (ribbons, n).
         """
         running = self._running_ghost
         geometry = self._geometry
@@ -276,14 +276,14 @@ class RunningGhostLayer(PaintedLayer):
         corners: list[Floats] = []
         edges: list[Floats] = []
         shown = None
-        # Steps are drawn in order; a step narrower than a few pixels stands for those behind it (`LEAST_STEP_PX`).
+        # In order: a step narrower than a few pixels stands for those after it (`LEAST_STEP_PX`).
         for panel, start, end in running.pieces(right_s):
             if end <= left_s or start >= right_s:
                 continue
             left, right = geometry.x_of(start), geometry.x_of(end)
             narrow = right - left < LEAST_STEP_PX
             if narrow and shown is not None and shown.step and right - corners[-1][0] < LEAST_STEP_PX:
-                continue  # the stretch before stands for this one too
+                continue  # the previous stretch stands for this one too
             if narrow:
                 count = 1
             else:
@@ -306,24 +306,24 @@ class RunningGhostLayer(PaintedLayer):
             return
         painter.setClipRect(self._geometry.area)
         ribbons = _Ribbons(self._running_ghost.ghost, self._geometry, frozenset(), self._palette)
-        # Both ends of each level stretch, without the two outermost, which would be doubled.
+        # Both ends of each level stretch; the outermost two must not be doubled.
         x = np.repeat(corners, 2)[1:-1]
         ribbons.paint_levels(painter, self._geometry.area, x, edges, np.arange(edges.shape[1]))
 
 
 LEAST_STEP_PX = 4.0
-"""Pixels below which a step is drawn as its highest point."""
+"""A step narrower than this is drawn as its highest point."""
 
 
 class _Ribbons:
-    """Paints ribbons, and what of them is above the limit."""
+    """Paints ribbons, and hatches what exceeds the limit."""
 
     def __init__(
         self, ghost: Ghost, geometry: Geometry, hidden: frozenset[str], palette: Palette, margin: float = 0.0
     ) -> None:
         self._ghost, self._geometry, self._hidden, self._palette = ghost, geometry, hidden, palette
         self._margin = margin
-        # hatching means that it does not fit, which is not known within the margin
+        # hatching means "does not fit", which is unknown within the margin of error
         self._short = ghost.limit is not None and ghost.highest > ghost.limit and not margin
         self._level = geometry.y_of(ghost.limit or 0.0)
 
@@ -335,7 +335,7 @@ class _Ribbons:
         columns: RibbonColumns,
         lead: Floats | None = None,
     ) -> None:
-        """Paint a panel; ``lead`` is by how much the line of all that is held is ahead of the ribbons, bytes."""
+        """Paint a panel; ``lead`` is how far the line of the total is ahead of the ribbons, in bytes."""
         painter.save()
         painter.setClipRect(place.adjusted(0, -1, 0, 0))
         self._paint_stages(painter, place, panel.stages)
@@ -369,11 +369,11 @@ class _Ribbons:
         *,
         evenly_spaced: bool = False,
     ) -> None:
-        """Paint level stretches whose ends are at ``x``; where ``evenly_spaced``, as a picture if that is cheaper."""
+        """Paint level stretches with ends at ``x``; if ``evenly_spaced``, as an image where that is cheaper."""
         ghost, geometry = self._ghost, self._geometry
-        # edges would lie on one another, and Qt walks every corner of a dashed line
+        # edge lines would overlap, and Qt walks every corner of a dashed line
         rough = len(x) > ROUGH * place.width()
-        # Only where Qt paints pixels: SVG and other engines keep shapes as shapes.
+        # Only on raster devices: SVG and other paint engines keep shapes as shapes.
         pictured = rough and evenly_spaced and painter.paintEngine().type() is QPaintEngine.Type.Raster
         layers: list[tuple[Floats, QColor]] = []
         hatched: Floats | None = None
@@ -381,11 +381,11 @@ class _Ribbons:
         for row, name in enumerate(ghost.names):
             if name in self._hidden:
                 continue
-            # what is hidden leaves no hole: the ribbons above it come down
+            # hidden ribbons leave no gap: the ribbons above move down
             upper = below + edges[row] - (edges[row - 1] if row else 0.0)
             if pictured:
                 layers.append((upper, self._colour(row, name)))
-            # A ribbon without height anywhere has no shape to fill.
+            # A ribbon of zero height has no shape to fill.
             elif np.any(upper[firsts] > below[firsts]):
                 top = outline(upper, firsts, geometry)
                 bottom = outline(below, firsts, geometry)
@@ -405,11 +405,11 @@ class _Ribbons:
             warn = QColor(self._palette.warn)
             warn.setAlphaF(MARGIN)
             high = outline(below + self._margin, firsts, geometry)
-            # What is held cannot be less than nothing.
+            # Memory held cannot be negative.
             low = outline(np.maximum(below - self._margin, 0.0), firsts, geometry)
             paint_area(painter, Area((x, high), (x, low), warn))
         held = outline(below, firsts, geometry)
-        # Of a run in its time the readings lie there: what convolutions take shows by itself.
+        # An actual run has readings there, which include the convolutions' workspace.
         if ghost.unknown and evenly_spaced:
             self._paint_unknown(painter, x, held, outline(below + ghost.unknown, firsts, geometry), place)
         self._paint_total(painter, x, held, place, rough=rough)
@@ -421,8 +421,8 @@ class _Ribbons:
 
     @property
     def _hatched(self) -> int:
-        """The ribbon up to which is hatched: what is only kept is given back before a request is refused, so that what
-        is in use is what is too much; unless only what is kept is above the limit."""
+        """The ribbon up to which to hatch. Cached memory is released before a request is refused, so the excess is
+        memory in use, unless only the cached memory exceeds the limit."""
         top, limit = self._ghost.top, self._ghost.limit
         if limit is not None and self._ghost.edges[top].max() > limit:
             return top
@@ -439,9 +439,9 @@ class _Ribbons:
         painter.drawPath(functions.arrayToQPath(*area.upper, connect="all"))
 
     def _paint_total(self, painter: QPainter, x: Floats, y: Floats, place: QRectF, *, rough: bool) -> None:
-        """The dashed line of all that is held, which means that it is predicted; red above the limit."""
+        """The dashed line of the total; dashes mean "predicted". Red above the limit."""
         turns = turning_points(y)
-        x, y = x[turns], y[turns]  # what is held is level for long, also where what is in use is not
+        x, y = x[turns], y[turns]  # the total is often level where memory in use is not
         pen = QPen(QColor(self._palette.text), 1)
         if not rough or len(x) < place.width():
             pen.setDashPattern([3, 3])
@@ -459,41 +459,41 @@ class _Ribbons:
         painter.restore()
 
     def _paint_hatching(self, painter: QPainter, x: Floats, y: Floats, place: QRectF) -> None:
-        """What of a shape is above the limit."""
+        """Hatch the part of a shape above the limit."""
         level = self._level
-        # Both ends lie on the limit, also where a shape begins or ends above it.
+        # Both ends lie on the limit, even where the shape begins or ends above it.
         x = np.concatenate((x[:1], x, x[-1:]))
         y = np.concatenate(([level], np.minimum(y, level), [level]))
         beyond = functions.arrayToQPath(x, y, connect="all")
         _hatch(painter, beyond, QColor(self._palette.critical), place, level)
 
     def _paint_unknown(self, painter: QPainter, x: Floats, held: Floats, most: Floats, place: QRectF) -> None:
-        """What convolutions may take beside all that is held: it may be less, and is theirs one at a time."""
+        """Hatch the workspace that convolutions may take, one at a time, on top of the total: an upper bound."""
         band = functions.arrayToQPath(np.concatenate((x, x[::-1])), np.concatenate((most, held[::-1])), connect="all")
         _hatch(painter, band, QColor(self._palette.muted), place, place.bottom())
 
 
 def _hatch(painter: QPainter, shape: QPainterPath, colour: QColor, place: QRectF, bottom: float) -> None:
-    """Hatch a shape that lies between the top of ``place`` and ``bottom``."""
+    """Hatch a shape between the top of ``place`` and ``bottom``."""
     painter.save()
     painter.setClipPath(shape, Qt.ClipOperation.IntersectClip)
     painter.setRenderHint(QPainter.RenderHint.Antialiasing)
     painter.setPen(QPen(colour, HATCH_WIDTH_PX))
     height = bottom - place.top()
-    # Lines of 45°, so that one begins its height to the left of where it ends.
+    # Lines at 45°, so the first begins as far to the left of the shape as the shape is high.
     for left in np.arange(place.left() - height, place.right(), HATCH_PX).tolist():
         painter.drawLine(QLineF(left, bottom, left + height, bottom - height))
     painter.restore()
 
 
 COLOURS = {"in use already": "other", "idle in the allocator": "idle"}
-"""Ribbons whose colour has another name, as of `Palette.curves`."""
+"""Ribbons whose colour has another name in `Palette.curves`."""
 
 
 def placed(ghost: Ghost, area: QRectF) -> list[tuple[GhostPanel, QRectF]]:
-    """Where one step and the whole run are drawn, in the memory plot and in those below it."""
+    """Where one step and the whole run are drawn, in the memory plot and the plots below it."""
     one = ghost.one_step
-    # A run that is one step has nothing beside it.
+    # A run of a single step needs no second panel.
     alone = one is ghost.whole or (one.first, one.behind) == (0, ghost.requests)
     if alone or area.width() < scaled(RUN_FROM_PX):
         return [(one, area)]
@@ -505,32 +505,33 @@ def placed(ghost: Ghost, area: QRectF) -> list[tuple[GhostPanel, QRectF]]:
 def _paint_picture(
     painter: QPainter, place: QRectF, layers: Sequence[tuple[Floats, QColor]], geometry: Geometry
 ) -> None:
-    """Fill layers upon one another, the lowest first, whose upper edges are level within each of equal columns.
+    """Fill stacked layers, the lowest first, whose upper edges are level within each of equally wide columns.
 
-    A polygon or a stroke in each column takes Qt a millisecond a layer. Here the number of edges at and above a pixel
-    says which layer it is of, so that one sum down the columns makes the picture.
+    Qt takes a millisecond a layer to draw a polygon, or a stroke per column. Here the number of edges at or above a
+    pixel identifies its layer, so one cumulative sum down the columns makes the image.
     """
     ratio = painter.device().devicePixelRatio()
     height = max(1, round(place.height() * ratio))
     width = len(layers[0][0])
-    counted = np.zeros((height + 1, -(-width // 4) * 4), np.uint8)  # Qt wants rows of whole words; the last is beyond
+    # QImage needs rows of whole 32-bit words; the last row lies outside.
+    counted = np.zeros((height + 1, -(-width // 4) * 4), np.uint8)
     columns = np.arange(width)
     scale = height / (geometry.y_high - geometry.y_low)
-    # Each edge adds one to the row it lies in; the sum down a column then counts the edges at and above a pixel.
+    # Each edge adds one to its row; the sum down a column then counts the edges at and above each pixel.
     for upper, _ in layers:
         rows = np.clip(np.rint(height - (upper - geometry.y_low) * scale), 0, height).astype(np.intp)
         counted[rows, columns] += 1
     np.cumsum(counted, axis=0, dtype=np.uint8, out=counted)
     image = QImage(counted.data, width, height, counted.shape[1], QImage.Format.Format_Indexed8)
     image.setColorTable([0, *(colour.rgba() for _, colour in reversed(layers))])
-    # `counted` must live until here: QImage paints from the array itself.
+    # `counted` must stay alive until here: QImage paints directly from its buffer.
     painter.drawImage(QRectF(place.left(), place.top(), place.width(), height / ratio), image)
 
 
 def _paint_hatched_columns(
     painter: QPainter, place: QRectF, upper: Floats, level: float, geometry: Geometry, colour: QColor
 ) -> None:
-    """Hatch what of equal columns is above a level, at a cost that does not depend on how rough they are."""
+    """Hatch the part of equally wide columns above a level, at a cost that does not depend on how jagged they are."""
     ratio = painter.device().devicePixelRatio()
     height = round((level - place.top()) * ratio)
     period = round(HATCH_PX * ratio)
@@ -539,14 +540,14 @@ def _paint_hatched_columns(
     tops = (place.bottom() - (upper - geometry.y_low) * place.height() / (geometry.y_high - geometry.y_low)) * ratio
     begins = np.clip(np.rint(tops - place.top() * ratio), 0, height).astype(np.int32)
     rows = np.arange(height, dtype=np.int32)
-    # In device pixels of the place, not in columns: lines would be steeper where columns are wide.
+    # In device pixels, not in columns: lines would be steeper where columns are wide.
     across = np.arange(len(upper)) * round(place.width() * ratio) // len(upper)  # device pixels
     lines = ((across + np.arange(period)[:, np.newaxis]) % period + 1).astype(np.uint8)
     padded = np.zeros((height, -(-len(upper) // 4) * 4), np.uint8)
     np.multiply(lines[rows % period], rows[:, np.newaxis] >= begins, out=padded[:, : len(upper)])
     image = QImage(padded.data, len(upper), height, padded.shape[1], QImage.Format.Format_Indexed8)
     table = [0]
-    for at in range(period):  # how much of a pixel a line of 45° covers whose middle is so far away
+    for at in range(period):  # coverage of a pixel at this distance from a line at 45°
         away = min(at, period - at) / 2**0.5
         colour.setAlphaF(min(1.0, max(0.0, HATCH_WIDTH_PX * ratio / 2 + 0.5 - away)))
         table.append(colour.rgba())
@@ -557,12 +558,11 @@ def _paint_hatched_columns(
 def _between(
     names_before: tuple[str, ...], before: RibbonColumns, names: tuple[str, ...], after: RibbonColumns, share: float
 ) -> tuple[RibbonColumns, Floats | None]:
-    """The shape on its way from one to another; and by how much the line of all is ahead, which is there in half the
-    time."""
-    # Another width since: one shape cannot be moved into the other column by column.
+    """The shape at this share of a transition, and how far the line of the total is ahead: it takes half as long."""
+    # The width changed: the shapes cannot be blended column by column.
     if before.edges.shape[1] != after.edges.shape[1]:
         return after, None
-    # By name: a ribbon that is new grows from nothing, one that has gone is not drawn any more.
+    # By name: a new ribbon grows from nothing, and one that is gone is no longer drawn.
     were = dict(zip(names_before, np.diff(before.edges, axis=0, prepend=0.0), strict=True))
     heights = np.diff(after.edges, axis=0, prepend=0.0)
     for row, name in enumerate(names):
@@ -570,12 +570,12 @@ def _between(
     edges = np.cumsum(heights, axis=0)
     ahead = min(1.0, 2 * share)
     total = ahead * after.edges[-1] + (1 - ahead) * before.edges[-1]
-    # Where either changes: between two of these both are level.
+    # Where either shape changes: between two of these places both are level.
     return RibbonColumns(edges, np.union1d(before.firsts, after.firsts)), total - edges[-1]
 
 
 def corners(place: QRectF, columns: RibbonColumns) -> Floats:
-    """Horizontal pixels of a line that is level within a column: both ends of each stretch that shows the same."""
+    """The x pixels of a line that is level within each column: both ends of each stretch with the same values."""
     count = columns.edges.shape[1]
     ends = np.append(columns.firsts[1:], count)
     steps = np.stack((columns.firsts, ends), axis=1).ravel()
@@ -584,25 +584,25 @@ def corners(place: QRectF, columns: RibbonColumns) -> Floats:
 
 
 def outline(values: Floats, firsts: Indices, geometry: Geometry) -> Floats:
-    """Vertical pixels at `corners`; what lies beyond the plot area ends just behind its edge."""
+    """The y pixels at `corners`; values beyond the plot area are clipped just outside its edge."""
     area = geometry.area
-    # A little outside of the plot: the clip hides it, and edges beyond have no line along the border.
+    # Just outside the plot: the clip hides it, so clipped edges draw no line along the border.
     y = area.bottom() - (values[firsts] - geometry.y_low) * area.height() / (geometry.y_high - geometry.y_low)
     clipped: Floats = np.repeat(np.clip(y, area.top() - 4, area.bottom() + 4), 2)
     return clipped
 
 
 def _stage_texts(panel: GhostPanel, stage: Stretch) -> list[str]:
-    """The name of a stage with its predicted time, and the name alone."""
+    """The name of a stage with its predicted time, then the name alone."""
     seconds = panel.ghost.stage_seconds.get(stage.name)
-    # A stage that comes several times has a part of it each time.
+    # A stage that occurs several times takes only part of that time in each.
     if panel.seconds is None or not seconds or [other.name for other in panel.stages].count(stage.name) > 1:
         return [stage.name]
     return [f"{stage.name}, {format_duration(seconds)}", stage.name]
 
 
 class _Captions:
-    """What is written about a ghost: stages, the limit, the peak; or why there is none."""
+    """The texts about a ghost: stages, the limit and the peak, or why there is none."""
 
     def __init__(
         self,
@@ -622,7 +622,7 @@ class _Captions:
 
     @property
     def labels(self) -> list[Label]:
-        """All of them."""
+        """All labels."""
         stages = [Label(text, rect) for rect, text, _ in self._strips if text]
         found = [*stages, *self._captions, *self._peak]
         if self._limit:
@@ -634,7 +634,7 @@ class _Captions:
         return QRectF(place.left(), place.top() - height - AROUND_PX, place.width(), height)
 
     def _stage_strips(self) -> list[tuple[QRectF, str, bool]]:
-        """Place and name of each stage, and whether it is the first of its strip; "" where the name has no room."""
+        """Rectangle and name of each stage ("" if it does not fit), and whether it is the first of its strip."""
         found = []
         for panel, place, _ in self._panels:
             strip = self._strip_over(place)
@@ -661,15 +661,15 @@ class _Captions:
         return "step 1"
 
     def _step_captions(self) -> list[Label]:
-        """Under each panel what it is, or the numbers of its steps."""
+        """A caption under each panel, or the numbers of its steps."""
         found = []
         for panel, place, _ in self._panels:
             top = place.bottom() + 3
             if panel.step:
-                # A step later than the first stands for all that follow, where the run has more.
+                # If the run has more steps, the last predicted one stands for all that follow.
                 steady = panel.step == panel.ghost.steps and self._view.steps > panel.step
                 if steady:
-                    caption = f"one step, as from step {panel.step} on"
+                    caption = f"one step, the same from step {panel.step} on"
                 else:
                     caption = f"step {panel.step}"
                 found += self._fitting(self._axis_texts(panel, caption), place, top)
@@ -677,7 +677,7 @@ class _Captions:
             widest = self._small.horizontalAdvance(str(panel.ghost.steps)) + 6
             for stage in panel.stages:
                 middle, width = place.left() + (stage.start + stage.end) / 2 * place.width(), len(panel.stages) * widest
-                # What comes after the last step may be too narrow for a number of its own.
+                # What follows the last step may be too narrow for its own label.
                 own = (stage.end - stage.start) * place.width()
                 if stage.name and width < place.width() and own >= widest - 6:
                     half = self._small.horizontalAdvance(stage.name) / 2 + 1
@@ -685,7 +685,7 @@ class _Captions:
         return found
 
     def _axis_texts(self, panel: GhostPanel, caption: str) -> list[str]:
-        """What a step's width stands for, the longest wording first."""
+        """What the width of a step represents, the longest text first."""
         if self._view.caption:
             return [self._view.caption]
         if panel.seconds is None:
@@ -701,7 +701,7 @@ class _Captions:
         return []
 
     def _limit_label(self) -> Label | None:
-        """On the line of the limit, or in the corner where that is beyond the axis."""
+        """On the line of the limit, or in the corner if that is beyond the axis."""
         ghost, text, area = self._view.ghost, self._view.limit_text, self._geometry.area
         if ghost is None or ghost.limit is None or not text or not self._panels:
             return None
@@ -720,7 +720,7 @@ class _Captions:
         rect = QRectF(place.left() + 6, top, width, height)
         peak = self.peak_point
         half = scaled(ROUND_PX) / 2 + 4
-        # The peak's handle would hide the words: they move to the other side.
+        # The peak's handle would cover the text: move it to the other side.
         if peak is not None and rect.adjusted(0, -half, half, half).contains(peak):
             rect.moveLeft(place.right() - width - 6)
         return Label(text, rect)
@@ -729,7 +729,7 @@ class _Captions:
         return ghost.limit is not None and ghost.limit <= self._geometry.y_high
 
     def _peak_labels(self) -> list[Label]:
-        """Beside the peak, where it hides no other words; the reason in the middle where there is no peak."""
+        """Beside the peak, where they cover no other text. Without a peak, the reason, in the middle."""
         view, area = self._view, self._geometry.area
         lines = [(view.headline, self._large), (view.detail, self._small)]
         if not self._panels:
@@ -752,7 +752,7 @@ class _Captions:
             left = peak.x() - away - widest
         left = max(left, place.left() + 4)
         height = sum(metrics.height() for text, metrics in lines if text)
-        # below the peak's height, for above it are the limit and its words
+        # below the height of the peak, as the limit and its label are above
         top = min(max(peak.y() + 4, area.top() + 3), area.bottom() - height - 2)
         limit = self._limit
         if limit is not None and limit.rect.intersects(QRectF(left, top, widest, height)):
@@ -767,7 +767,7 @@ class _Captions:
         left: float = 0.0,
         middle: float | None = None,
     ) -> list[Label]:
-        """Under one another, from ``left`` on or about the ``middle``."""
+        """One below the other, from ``left`` on or centred on ``middle``."""
         found = []
         for text, metrics in lines:
             if text:
@@ -782,7 +782,7 @@ class _Captions:
 
     @property
     def peak_point(self) -> QPointF | None:
-        """Where the peak is in the first panel, which is its step."""
+        """Where the peak is in the first panel, which shows its step."""
         ghost = self._view.ghost
         if not self._panels or ghost is None:
             return None
@@ -790,7 +790,7 @@ class _Captions:
         return QPointF(place.left() + panel.share_of(ghost.peak_at) * place.width(), self._geometry.y_of(ghost.highest))
 
     def paint(self, painter: QPainter, palette: Palette) -> None:
-        """Paint all of them."""
+        """Paint all texts."""
         self._paint_strips(painter, palette)
         painter.setFont(self._font)
         painter.setPen(QColor(palette.muted))
@@ -828,10 +828,10 @@ class _Captions:
 
     # Also called by the remedy's layer, which lies above this one.
     def paint_peak(self, painter: QPainter, palette: Palette) -> None:
-        """Paint the highest point and what is written beside it."""
+        """Paint the peak and the text beside it."""
         colour = QColor(verdict_colour(self._view, palette))
         peak = self.peak_point
-        if peak is not None:  # also where the handle lies over it, which is in no picture
+        if peak is not None:  # even below the handle, which exported pictures leave out
             painter.save()
             painter.setRenderHint(QPainter.RenderHint.Antialiasing)
             painter.setPen(QPen(QColor(palette.panel), 1))
@@ -847,7 +847,7 @@ class _Captions:
 
     @staticmethod
     def _ground(painter: QPainter, palette: Palette, rect: QRectF) -> None:
-        """Let words be read that lie on ribbons."""
+        """Paint a background that keeps text readable over ribbons."""
         ground = QColor(palette.panel)
         ground.setAlphaF(0.8)
         painter.fillRect(rect.adjusted(-3, 0, 3, 0), ground)

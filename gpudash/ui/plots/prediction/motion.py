@@ -1,4 +1,4 @@
-"""What goes from one look to another in a moment, and at once where less motion is asked for."""
+"""Short transitions between two states, which finish at once if reduced motion is requested."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from PySide6.QtWidgets import QApplication, QStyle
 
 
 class Motion(QVariantAnimation):
-    """Goes from 0 to 1, and tells each step of the way.
+    """Animates from 0 to 1 and reports each step.
 
     Args:
-        ms: how long it takes, in milliseconds.
-        step: is given how far it has come, at last 1.
-        parent: with which it ends.
+        ms: duration in milliseconds.
+        step: called with the progress; the last value is 1.
+        parent: the owner.
     """
 
     def __init__(self, ms: int, step: Callable[[float], object], parent: QObject) -> None:
@@ -27,7 +27,7 @@ class Motion(QVariantAnimation):
         self.valueChanged.connect(step)
 
     def begin(self) -> None:
-        """Go there from 0 on."""
+        """Start from 0."""
         self.stop()
         if less_motion():
             self._step(1.0)
@@ -35,16 +35,16 @@ class Motion(QVariantAnimation):
             self.start()
 
     def settle(self) -> None:
-        """Be there at once."""
+        """Jump to the end."""
         self.stop()
         self._step(1.0)
 
     @property
     def moving(self) -> bool:
-        """Whether it is on its way."""
+        """Whether the animation is running."""
         return self.state() is QVariantAnimation.State.Running
 
 
 def less_motion() -> bool:
-    """Whether the style, which follows the system's settings, says that widgets do not move."""
+    """Whether the style, which follows the system's settings, turns off widget animations."""
     return QApplication.style().styleHint(QStyle.StyleHint.SH_Widget_Animation_Duration) == 0

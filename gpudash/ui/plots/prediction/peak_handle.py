@@ -1,4 +1,5 @@
-"""The round handle at the peak of a predicted run: dragged, or moved by arrow keys, it asks for another batch."""
+"""The round handle at the peak of a predicted run. Dragging it or pressing an arrow key requests another batch
+size."""
 
 from __future__ import annotations
 
@@ -16,18 +17,18 @@ from gpudash.ui.widgets.theme import PaintedWidget
 
 ROUND_PX = 18
 TARGET_PX = 26
-"""Logical pixels of the circle, and of what can be pressed."""
+"""Logical pixels: the diameter of the circle, and the size of the clickable area."""
 
 
 @dataclass(frozen=True, slots=True)
 class SizedPeak:
-    """What a predicted run grows with.
+    """The parameter that a predicted run grows with.
 
     Attributes:
-        name: of the field, "batch".
-        size: that was predicted.
-        most: the largest that may be asked for; the least is 1.
-        item_bytes: by how much one more raises the peak, as a first guess.
+        name: the field's name, "batch".
+        size: the predicted size.
+        most: the largest size that may be requested; the smallest is 1.
+        item_bytes: how much one more item raises the peak, as a first estimate.
     """
 
     name: str
@@ -36,18 +37,18 @@ class SizedPeak:
     item_bytes: float
 
     def within(self, size: float) -> int:
-        """The nearest whole size that may be asked for."""
+        """The nearest whole size in the permitted range."""
         return min(max(round(size), 1), self.most)
 
 
 class PeakHandle(PaintedWidget):
-    """Lies over the canvas; hidden where there is nothing to drag.
+    """Lies over the canvas; hidden if there is nothing to drag.
 
     Attributes:
-        size_wanted: what is asked for now; 0 before anything was shown.
+        size_wanted: the requested size; 0 before anything was shown.
 
     Signals:
-        wanted: the size that is asked for.
+        wanted: this size was requested.
     """
 
     wanted = Signal(int)
@@ -67,7 +68,7 @@ class PeakHandle(PaintedWidget):
 
     @property
     def dragging(self) -> bool:
-        """Whether the pointer holds it; the axes stand still meanwhile."""
+        """Whether the pointer is dragging it; the axes stand still meanwhile."""
         return self._from is not None
 
     def show_at(
@@ -80,15 +81,15 @@ class PeakHandle(PaintedWidget):
         *,
         old: bool,
     ) -> None:
-        """Lie at a peak.
+        """Place the handle at a peak.
 
         Args:
-            peak: where it is drawn; ``None`` where there is none.
+            peak: where the peak is drawn; ``None`` if there is none.
             value: its bytes.
             geometry: of the plot.
-            sized: what can be changed; ``None`` for nothing.
-            colour: of the edge.
-            old: whether all of that is of another size than is asked for.
+            sized: the parameter that can be changed; ``None`` for nothing.
+            colour: the colour of its outline.
+            old: whether the prediction is for another size than the requested one.
         """
         if peak is None or sized is None or geometry is None:
             self._from = None
@@ -96,7 +97,7 @@ class PeakHandle(PaintedWidget):
             return
         self._geometry = geometry
         self._colour = colour
-        # While the answer to another size is awaited, the handle keeps to what was dragged.
+        # While the prediction for another size is pending, the handle stays where it was dragged.
         if not (old or self.dragging) or self._sized is None or self.isHidden():
             self._sized = sized
             self._peak = peak
@@ -108,7 +109,7 @@ class PeakHandle(PaintedWidget):
         self.update()
 
     def _place(self) -> None:
-        """Where the peak would be with what is asked for, inside the plot."""
+        """Move to where the peak would be at the requested size, within the plot."""
         assert self._sized is not None and self._geometry is not None
         more = (self.size_wanted - self._sized.size) * self._sized.item_bytes
         area = self._geometry.area
@@ -134,7 +135,7 @@ class PeakHandle(PaintedWidget):
         if self._from is None or self._sized is None or self._geometry is None:
             return
         began, size = self._from
-        # Along the axis as it stands: it does not move while the handle is held (`TimePlot.take`).
+        # Along the current axis: it does not change while the handle is held (`TimePlot.take`).
         bytes_per_px = self._geometry.value_at(0.0) - self._geometry.value_at(1.0)
         raised = (began - event.globalPosition().y()) * bytes_per_px
         self._want(self._sized.within(size + raised / self._sized.item_bytes))

@@ -1,4 +1,4 @@
-"""What the read-out says of a predicted run at its peak, and beside it what a change would make of that."""
+"""The readout's rows for a predicted run at its peak, beside the values with a change applied."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ SAME = "="
 
 
 def peak_group(spec: PlotSpec, ghost: Ghost, then: Ghost | None, curves: Sequence[CurveSpec]) -> Group:
-    """The rows of a ghost at its peak, all of one unit, which the title names; what is spare stands last.
+    """The rows of a ghost at its peak, all in one unit, which the title names. The spare memory comes last.
 
     Args:
-        spec: of the plot.
-        ghost: what is predicted.
-        then: the same with a change, at its own peak; ``None`` for none.
-        curves: the ribbons that have a row, from the highest down.
+        spec: the plot's spec.
+        ghost: the prediction.
+        then: the prediction with a change, at its own peak; ``None`` for no change.
+        curves: the ribbons to list, from the top down.
     """
     unit = MIB
     name = "MiB"
@@ -33,7 +33,7 @@ def peak_group(spec: PlotSpec, ghost: Ghost, then: Ghost | None, curves: Sequenc
 
     def figure(size: float | None) -> str:
         least = 10.0**-digits
-        # Less than half of the last digit would read as 0.00.
+        # Less than half of the last digit would show as 0.00.
         if size and abs(size) < least * unit / 2:
             return f"< {least:g}"
         return f"{(size or 0.0) / unit:.{digits}f}"
@@ -43,7 +43,7 @@ def peak_group(spec: PlotSpec, ghost: Ghost, then: Ghost | None, curves: Sequenc
         if then is None:
             return Row(curve, now, None, text, "", kind)
         changed = figure(later)
-        # Told as the same where it reads the same, whatever the bytes are.
+        # Shown as unchanged if the text is the same, whatever the bytes are.
         return Row(curve, now, None, text, SAME if changed == text else changed, kind)
 
     parts = ghost.parts
@@ -70,12 +70,12 @@ def peak_group(spec: PlotSpec, ghost: Ghost, then: Ghost | None, curves: Sequenc
 
 
 def _spare_text(ghost: Ghost, limit: float, unit_name: str) -> str:
-    """What is left of the limit at the peak, in the words of the verdict: the difference of what is shown of both.
+    """What is left of the limit at the peak, as in the verdict: the difference between the two figures it shows.
 
     Args:
-        unit_name: that the title names; another one stands behind the figure.
+        unit_name: the unit in the title; another unit is appended to the figure.
     """
-    # The verdict speaks of need and free, both without what others hold; rounded as there, so that figures agree.
+    # The verdict compares need and free, without what others hold. Round in the same way, so that the figures agree.
     in_use = ghost.parts.get(OTHERS, 0.0)
     need = round(ghost.highest - in_use)
     free = round(limit - in_use)

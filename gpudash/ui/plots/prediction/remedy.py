@@ -1,4 +1,4 @@
-"""Paints what a predicted run would take with one change, as an outline over its ghost: while a remedy is looked at."""
+"""Paints the effect of one change on a predicted run as an outline over its ghost, while the remedy is previewed."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ FILL = 0.10
 DASH = (3.0, 1.5)
 WIDTH_PX = 2
 TICK_PX = 8
-"""How opaque the inside of the outline is, its dashes in widths of its pen, that pen, and a peak in the narrow plot."""
+"""The opacity inside the outline, its dashes in pen widths, its pen width, and the length of a peak tick in the narrow
+plot."""
 
 IN_MS = 80
-"""Until it is there; it goes at once."""
+"""Duration of the fade-in; it disappears at once."""
 
 PAD_PX = 8.0
 AWAY_PX = 22.0
-"""Around the words, and between them and the peak."""
+"""Padding around the text, and its distance from the peak."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemedyView:
-    """A change of a predicted run, as the plot and the read-out tell it.
+    """A change to a predicted run, as the plot and the readout show it.
 
     Attributes:
-        ghost: the run with the change.
-        headline, detail: what it comes to, and what it costs; "" for nothing.
+        ghost: the run with the change applied.
+        headline, detail: the result and the cost; "" for none.
     """
 
     ghost: Ghost
@@ -51,12 +52,12 @@ class RemedyLayer(PaintedLayer):
     """The outline over a ghost, in canvas pixels.
 
     Args:
-        parent: of what lets it come in.
+        parent: owns the fade-in.
 
     Attributes:
-        labels: every word with its place.
-        peak: where the highest point is drawn; ``None`` while nothing is.
-        run_peaks: the same in the plot of the whole run, one of each step.
+        labels: every text with its rectangle.
+        peak: where the peak is drawn; ``None`` if nothing is.
+        run_peaks: the peak of each step in the plot of the whole run.
     """
 
     def __init__(self, font: QFont, palette: Palette, parent: QObject) -> None:
@@ -74,7 +75,7 @@ class RemedyLayer(PaintedLayer):
         self.hide()
 
     def set_font(self, font: QFont) -> None:
-        """Write in another font from the next `show_remedy` on."""
+        """Use this font from the next `show_remedy` on."""
         self._font = QFont(font)
         self._bold = QFont(font)
         self._bold.setPointSizeF(font.pointSizeF() + 1.0)
@@ -82,7 +83,7 @@ class RemedyLayer(PaintedLayer):
         self._shown = (None, None, None)
 
     def show_remedy(self, view: RemedyView | None, geometry: Geometry | None, under: GhostLayer) -> None:
-        """Show this over what ``under`` shows from now on; ``None`` shows nothing."""
+        """Show this remedy over the ghost that ``under`` draws; ``None`` shows nothing."""
         if view is None and self._shown[0] is None:
             return
         if geometry is not None:
@@ -122,7 +123,7 @@ class RemedyLayer(PaintedLayer):
         self._write(view, [label.rect for label in under.labels])
 
     def _write(self, view: RemedyView, taken: Sequence[QRectF]) -> None:
-        """Beside the peak, where it hides no other words and is whole; else where most of that is so."""
+        """Place the text beside the peak, whole and covering no other text, or as close to that as possible."""
         lines = [(view.headline, QFontMetricsF(self._bold)), (view.detail, QFontMetricsF(self._font))]
         lines = [(text, metrics) for text, metrics in lines if text]
         width = max(metrics.horizontalAdvance(text) for text, metrics in lines) + 2 * PAD_PX + 2
@@ -130,7 +131,7 @@ class RemedyLayer(PaintedLayer):
         assert self.peak is not None
         x = self.peak.x()
         y = self.peak.y()
-        # Tried in the order in which they are best: beside the peak first, then further away.
+        # Candidates from best to worst: beside the peak first, then further away.
         offers = [
             QRectF(left, top, width, height)
             for top in (y - height - AWAY_PX / 2, y - height / 2, y + AWAY_PX / 2, y + 3 * AWAY_PX, y - 5 * AWAY_PX)
@@ -138,7 +139,7 @@ class RemedyLayer(PaintedLayer):
         ]
         offers = [self._inside(offer) for offer in offers]
         around = QRectF(x - 6, y - 6, 12, 12)
-        # The fewest words hidden; `min` takes the first of equal ones.
+        # Cover as little text as possible; `min` returns the first of equal candidates.
         self._box = min(
             offers, key=lambda offer: sum(offer.intersects(rect.adjusted(-4, -2, 4, 2)) for rect in (*taken, around))
         )
@@ -150,7 +151,7 @@ class RemedyLayer(PaintedLayer):
             top += metrics.height()
 
     def _inside(self, rect: QRectF) -> QRectF:
-        """Moved so that it lies within the plot."""
+        """The rectangle, moved to lie within the plot."""
         left = min(max(rect.left(), self._place.left() + 4), self._place.right() - rect.width() - 4)
         top = min(max(rect.top(), self._place.top() + 4), self._place.bottom() - rect.height() - 4)
         return QRectF(left, top, rect.width(), rect.height())
@@ -177,7 +178,7 @@ class RemedyLayer(PaintedLayer):
         for point in self.run_peaks:
             painter.drawLine(QLineF(point.x() - TICK_PX / 2, point.y(), point.x() + TICK_PX / 2, point.y()))
         if self._under is not None:
-            self._under.paint_peak(painter)  # its words are to be read over the outline
+            self._under.paint_peak(painter)  # its text must stay readable over the outline
         self._paint_text(painter)
 
     def _paint_text(self, painter: QPainter) -> None:
@@ -206,7 +207,7 @@ class RemedyLayer(PaintedLayer):
 
 
 def _step_peaks(ghost: Ghost, panel: GhostPanel, place: QRectF, geometry: Geometry) -> list[QPointF]:
-    """The highest point of each step, within the stretch that the step has in the plot of the whole run."""
+    """The highest point of each step, within the step's part of the plot of the whole run."""
     stretches = [stage for stage in panel.stages if stage.name]
     found = []
     for step, stretch in enumerate(stretches[: ghost.steps], 1):

@@ -1,1 +1,1 @@
-"""Runs laid over one another in a tab: curves, figures as B minus A, and what was asked of each."""
+"""Compares runs in a tab: overlaid curves, differences B minus A, and the settings of each run."""

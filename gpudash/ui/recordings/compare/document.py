@@ -1,5 +1,5 @@
-"""A comparison in a tab: read first, in a thread of its own; then the row that says what is laid over what, curves
-and figures at the left, what was asked at the right.
+"""A comparison in a tab. A thread reads the runs first. Then a row of controls aligns them, with curves and figures at
+the left and the runs' settings at the right.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ from gpudash.units import format_dates
 logger = logging.getLogger(__name__)
 
 FARTHEST = 1e7
-"""Seconds or steps by which a run can be moved: further than any is long."""
+"""The maximum offset of a run in seconds or steps, longer than any run."""
 
 _ALIGNMENTS: tuple[tuple[str, Alignment], ...] = (("their start", "start"), ("steps", "step"), ("a mark", "mark"))
 
 
 class Controls(QWidget):
-    """What the overlay obeys.
+    """Controls the overlay.
 
     Signals:
-        changed: runs are to be laid over one another in another way.
-        swapped: A and B are to change places.
-        chosen: the run at this place is to be B.
+        changed: the alignment or the offset changed.
+        swapped: A and B should change places.
+        chosen: the run at this index should become B.
     """
 
     changed = Signal()
@@ -75,7 +75,7 @@ class Controls(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.alignment = ChoiceField()
-        self.alignment.setToolTip("What of the runs is laid over one another")
+        self.alignment.setToolTip("What the runs are aligned by")
         for text, alignment in _ALIGNMENTS:
             self.alignment.addItem(text, alignment)
         self.mark = ChoiceField()
@@ -86,11 +86,11 @@ class Controls(QWidget):
         self.offset.setDecimals(2)
         self.offset.setStyleSheet("QAbstractSpinBox::up-button, QAbstractSpinBox::down-button { width: 0px; }")
         self.offset.lineEdit().setTextMargins(6, 0, 0, 0)
-        self.offset.setToolTip("How far B is moved to the right; dragging a plot does the same")
+        self.offset.setToolTip("How far B is shifted to the right; dragging a plot does the same")
         self.compared = ChoiceField()
-        self.compared.setAccessibleName("Run that is compared with A")
-        self.compared.setToolTip("Choose the run that is B, to compare with A")
-        self.swap = worded_button("Swap A and B", "Turn every sign round", self.swapped.emit)
+        self.compared.setAccessibleName("Run to compare with A")
+        self.compared.setToolTip("Choose which run is B, compared with A")
+        self.swap = worded_button("Swap A and B", "Reverse the sign of every difference", self.swapped.emit)
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
         row.setSpacing(8)
@@ -113,10 +113,10 @@ class Controls(QWidget):
         return label
 
     def set_runs(self, runs: Sequence[ComparedRun]) -> None:
-        """Offer what these runs can be aligned by; steps at first, since they lie over one another."""
+        """Offer the alignments that these runs allow; by step at first, since that makes curves coincide."""
         boxes = (self.alignment, self.mark, self.compared)
         for box in boxes:
-            # Filling a box changes its choice, which would lay everything out anew, each time.
+            # Filling a box changes its current entry, which would lay everything out again each time.
             box.blockSignals(True)
         mark, fresh = self.mark.currentText(), self.compared.count() == 0
         self.mark.clear()
@@ -127,7 +127,7 @@ class Controls(QWidget):
             self._choice(place).setEnabled(available)
         self.compared.clear()
         self.compared.addItems([f"{letter}: {run.label}" for letter, run in zip(LETTERS[1:], runs[1:], strict=False)])
-        # What the user chose stays as long as it can be.
+        # Keep the user's choice while it is available.
         if fresh or not self._choice(self.alignment.currentIndex()).isEnabled():
             self.alignment.setCurrentIndex(1 if stepped else 0)
         for box in boxes:
@@ -143,23 +143,23 @@ class Controls(QWidget):
 
     @property
     def laying(self) -> Laying:
-        """What is chosen."""
+        """The chosen alignment and offset."""
         alignment: Alignment = self.alignment.currentData()
         return Laying(alignment, self.mark.currentText(), self.offset.value())
 
     def choose(self, alignment: Alignment) -> None:
-        """Align by ``alignment``, where these runs can be."""
+        """Align by ``alignment``, if these runs allow it."""
         row = self.alignment.findData(alignment)
         if self._choice(row).isEnabled():
             self.alignment.setCurrentIndex(row)
 
     def move_by(self, by: float) -> None:
-        """Move B further by ``by``."""
+        """Move B by a further ``by``."""
         self.offset.setValue(self.offset.value() + by)
 
     def _alignment_changed(self) -> None:
         self._show_unit()
-        # Blocked: one change, of which the move is a part.
+        # Blocked: resetting the offset is part of the same change.
         self.offset.blockSignals(True)
         self.offset.setValue(0.0)
         self.offset.blockSignals(False)
@@ -173,27 +173,27 @@ class Controls(QWidget):
 
 
 LEAST_STRENGTH = 0.35
-"""Share of full colour that even the smallest difference beyond the noise gets."""
+"""Share of full colour for the smallest difference beyond the noise."""
 
 LEAST_FIELD = 70
 MOST_MARKED = 3
-"""Logical pixels of a run's column of what was asked, at least; and runs beside whose columns there is room for a word
-that says whether they differ, as their order and weight do too.
+"""Minimum width in logical pixels of a run's settings column; and the maximum number of runs that leave room for a
+column to mark differences, which order and bold text show as well.
 """
 
 _CHANGE, _VERDICT = FIGURE_TITLES.index("B minus A"), FIGURE_TITLES.index("verdict")
 
 _TIPS = {
-    "B minus A": "How much more B has; less than nothing where A has more",
+    "B minus A": "How much more B has; negative if A has more",
     "B over A": "1.00× is equal; above it B has more",
-    "noise": "How far two equal runs may lie apart, from how much each run's own stretches differ",
-    "verdict": "Whether B has more or less by more than the noise, and whether that is better; within the noise it is\n"
-    '"same" up to 5 %, and else "too noisy to tell"',
+    "noise": "How far apart two equal runs may be, judged by how much the parts of each run differ",
+    "verdict": "Whether B differs by more than the noise, and whether that is better. Within the noise it is\n"
+    '"same" up to 5 %, and otherwise "too noisy to tell"',
 }
 
 
 class FigureColours(QStyledItemDelegate):
-    """Grey within the noise; else green or red, stronger the larger the difference, beside the word."""
+    """Grey within the noise; otherwise green or red, more intense for larger differences, never without a word."""
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
@@ -211,14 +211,14 @@ class FigureColours(QStyledItemDelegate):
             return
         else:
             colour = figure_colour(difference, self.palette)
-        # Both roles, or a selected row would lose what its colour says.
+        # Both roles, or a selected row would lose its colour.
         roles = option.palette
         roles.setColor(QPalette.ColorRole.Text, colour)
         roles.setColor(QPalette.ColorRole.HighlightedText, colour)
 
 
 def figure_colour(difference: FigureDifference, palette: Palette) -> QColor:
-    """The colour of a difference: muted within the noise, else the fuller the larger it is."""
+    """The colour of a difference: muted within the noise, otherwise more intense the larger it is."""
     if difference.verdict in ("same", "unclear"):
         return QColor(palette.muted)
     full = {"better": palette.good, "worse": palette.critical}.get(difference.judgement or "", palette.accent)
@@ -227,7 +227,7 @@ def figure_colour(difference: FigureDifference, palette: Palette) -> QColor:
 
 
 class FiguresTable(Table):
-    """One figure a row."""
+    """A table with one figure per row."""
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         columns = [
@@ -246,13 +246,13 @@ class FiguresTable(Table):
         self.view.viewport().update()
 
     def set_palette(self, palette: Palette) -> None:
-        """Draw in other colours."""
+        """Use these colours."""
         self.colours.palette = palette
         self.view.viewport().update()
 
 
 class ChangedMarks(QStyledItemDelegate):
-    """Rows that are equal in grey; the others stand out, and say so in a column of their own."""
+    """Greys out rows that are equal; the others stand out and are marked in their own column."""
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
@@ -264,7 +264,7 @@ class ChangedMarks(QStyledItemDelegate):
         if self.palette is None or index.row() >= len(self.fields):
             return
         differs = self.fields[index.row()].differs
-        # In bold as well: colour alone must not carry it.
+        # Bold as well: colour alone must not convey it.
         option.font.setBold(differs)
         colour = QColor(self.palette.text if differs else self.palette.muted)
         option.palette.setColor(QPalette.ColorRole.Text, colour)
@@ -272,17 +272,17 @@ class ChangedMarks(QStyledItemDelegate):
 
 
 class SpecsTable(Table):
-    """One field a row, those that differ first; below them the machine. A column a run."""
+    """One setting per row, differing ones first, then the machine. One column per run."""
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__("What was asked of the runs", _spec_columns(2), "Nothing is known of what was asked.", parent)
+        super().__init__("Settings of the runs", _spec_columns(2), "No settings are recorded.", parent)
         self.marks = ChangedMarks(self)
         self.marks.palette = palette
         self.view.setItemDelegate(self.marks)
 
     def show_runs(self, runs: Sequence[ComparedRun]) -> None:
-        """Show what was asked of the runs, and where they ran."""
-        # sorted() keeps the order among equals: those that differ first, each part as it was.
+        """Show the settings of the runs, and where they ran."""
+        # sorted() is stable: differing fields come first, each group in its original order.
         fields = sorted((*spec_fields(runs), *machines(runs)), key=lambda field: not field.differs)
         self.marks.fields = fields
         self.begin_again(_spec_columns(len(runs)))
@@ -295,8 +295,8 @@ class SpecsTable(Table):
         self._fit_columns()
 
     def _fit_columns(self) -> None:
-        """Let the runs share the room beside the names of the fields; what is cut is whole in its tooltip."""
-        # Without the columns of names and of marks.
+        """Divide the room beside the field names among the runs. A tooltip shows the full text of a cell."""
+        # Without the columns for names and marks.
         runs = len(self.model.columns) - 2
         self.view.setColumnHidden(1, runs > MOST_MARKED)
         room = self.view.viewport().width() - sum(self.view.columnWidth(column) for column in (0, 1))
@@ -305,20 +305,20 @@ class SpecsTable(Table):
             self.view.setColumnWidth(column, width)
 
     def set_palette(self, palette: Palette) -> None:
-        """Draw in other colours."""
+        """Use these colours."""
         self.marks.palette = palette
         self.view.viewport().update()
 
 
 def _spec_columns(runs: int) -> list[Column]:
-    return [Column(title) for title in ("asked and where", "", *LETTERS[:runs])]
+    return [Column(title) for title in ("settings and machine", "", *LETTERS[:runs])]
 
 
 Load = Callable[[Path, int | None, Callable[[], bool]], ComparedRun]
 
 
 def load(path: Path, number: int | None, cancelled: Callable[[], bool]) -> ComparedRun:
-    """`load_run`, as a thread calls it."""
+    """`load_run` with the arguments that the thread passes."""
     return load_run(path, number, named=True, cancelled=cancelled)
 
 
@@ -327,11 +327,11 @@ class LoadingRuns(threading.Thread):
 
     Args:
         paths: recordings, each ``FILE`` or ``FILE#N``.
-        load: reads one.
+        load: reads one recording.
 
     Attributes:
-        runs: in the order of the paths, once all are read.
-        problem: one sentence, when one cannot be read.
+        runs: the runs in the order of the paths, once all are read.
+        problem: one sentence if a recording cannot be read.
     """
 
     def __init__(self, paths: Sequence[Path], load: Load = load) -> None:
@@ -345,12 +345,12 @@ class LoadingRuns(threading.Thread):
 
     @property
     def done(self) -> bool:
-        """Whether there is an answer: runs, or a problem."""
-        # The thread has ended with either; `run` leaves no third way.
+        """Whether the thread has finished, with the runs or with a problem."""
+        # The thread ends with either; `run` has no third outcome.
         return not self.is_alive()
 
     def cancel(self, timeout_s: float) -> None:
-        """Read no further, and wait up to ``timeout_s`` for the thread to end."""
+        """Stop reading, and wait up to ``timeout_s`` for the thread to end."""
         self._unwanted.set()
         self.join(timeout_s)
 
@@ -364,10 +364,10 @@ class LoadingRuns(threading.Thread):
             return
         except RecordingError as error:
             self.problem = f"{error}."
-        # Some errors have no words of the system's.
+        # Some errors have no text from the system.
         except OSError as error:
             self.problem = f"{self.reading} cannot be read: {error.strerror or error}."
-        except Exception as error:  # whatever a file's content leads to is told, not raised into nothing
+        except Exception as error:  # report errors caused by the file's content
             logger.exception("runs could not be compared")
             self.problem = f"{self.reading} cannot be compared ({type(error).__name__}: {error})."
         else:
@@ -375,17 +375,17 @@ class LoadingRuns(threading.Thread):
 
 
 def distinguished(runs: Sequence[ComparedRun], paths: Sequence[Path]) -> list[ComparedRun]:
-    """Runs of the same name with when they began as well, or where that tells nothing apart, with their places."""
+    """The runs with unique labels: equal names get their start time or, without one, the file's name."""
     labels = [run.label for run in runs]
     for name in {run.label for run in runs}:
         places = [place for place, run in enumerate(runs) if run.label == name]
-        # A name that only one run has needs nothing more.
+        # A unique name needs nothing more.
         if len(places) == 1:
             continue
         began = [runs[place].began_wall_s for place in places]
         moments = format_dates([moment for moment in began if moment is not None])
         for number, place in enumerate(places):
-            # Without a time, or where times are equal too, the file's name tells them apart.
+            # Without a start time, the file's name tells them apart.
             if moments is None or None in began:
                 labels[place] = f"{name} ({paths[place].name.replace('.gpudash', '')})"
             else:
@@ -394,19 +394,19 @@ def distinguished(runs: Sequence[ComparedRun], paths: Sequence[Path]) -> list[Co
 
 
 LEAVING_S = 2.0
-"""How long closing waits for the thread that reads."""
+"""How long closing waits for the reader thread."""
 
 
 TABLES_SHARE = 1 / 3
-"""Widest that the tables get, as a share of the whole; the rest is for the plots."""
+"""Maximum width of the tables as a share of the whole; the plots get the rest."""
 
 
 FIGURES_SHARE = 0.3
-"""Of the height beside what was asked, the most that the figures get below the plots."""
+"""Maximum height of the figures below the plots, as a share of the whole."""
 
 
 def comparison_title(names: Sequence[str]) -> str:
-    """What a comparison of runs of these names is called."""
+    """The title of a comparison of runs with these names."""
     more = ""
     if len(names) > 2:
         more = f" and {len(names) - 2} more"
@@ -414,12 +414,12 @@ def comparison_title(names: Sequence[str]) -> str:
 
 
 def short_title(names: Sequence[str], longest: int) -> str:
-    """The same in ``longest`` characters, in whole words as far as that goes: "training width 512 vs 1024 +2".
+    """The same title in ``longest`` characters, in whole words if possible: "training width 512 vs 1024 +2".
 
-    What both names begin and end with is said once, as much of it as there is room for; of what has no room in whole
-    words at all, only that. What stands in brackets at the end is said where nothing else tells the two apart.
+    Words common to the start or end of both names appear once, as many as fit. If no whole words fit, only the
+    differing parts are shown, cut. Text in brackets at the end is used only if nothing else differs.
     """
-    # What stands in brackets is said only where the rest is the same.
+    # Text in brackets counts only if the rest is equal.
     alone = [name.rpartition(" (")[0] if name.endswith(")") else name for name in names[:2]]
     a, b = (name.split() for name in (alone if alone[0] != alone[1] else names[:2]))
     begin = _common(a, b)
@@ -433,15 +433,15 @@ def short_title(names: Sequence[str], longest: int) -> str:
         ends = [before[0], "…", before[-1]]
     else:
         ends = before
-    # From the most words to the fewest; the first that has room is taken.
+    # From most to fewest words; the first that fits is used.
     for left, right in ((before, after), (before, []), (ends, []), (before[-1:], []), ([], [])):
         text = f"{' '.join([*left, apart[0], 'vs', apart[1], *right])}{others}"
         if len(text) <= longest:
             return text
-    if before:  # only the names of their files tell them apart, which say less
+    if before:  # they differ only in their files' names, which say less
         both = f" ×2{others}"
         return f"{_cut(' '.join(before), longest - len(both))}{both}"
-    # Each gets half of what the word between them leaves.
+    # Each gets half of the room left by " vs ".
     room = (longest - len(f" vs {others}")) // 2
     return f"{_cut(apart[0], room)} vs {_cut(apart[1], room)}{others}"
 
@@ -453,34 +453,34 @@ def _cut(text: str, room: int) -> str:
 
 
 def _common(a: Sequence[str], b: Sequence[str]) -> int:
-    """How many words both begin with."""
+    """The number of words that both begin with."""
     return sum(1 for _word in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
 
 
 class CompareDocument(Document):
-    """Two to six runs, all drawn, with what was asked of each; B's figures stand beside A's, those of the first.
+    """Two to six runs, all drawn, with their settings. The figures compare B with A, the first run.
 
     Args:
         paths: recordings, each ``FILE`` or ``FILE#N``.
-        palette: colours in force.
-        load: reads one; for tests.
+        palette: the colours in use.
+        load: reads one recording; for tests.
 
     Raises:
-        ValueError: one sentence, when there are fewer than two or more than six.
+        ValueError: fewer than two or more than six runs; the message is one sentence.
     """
 
     def __init__(
         self, paths: Sequence[Path], palette: Palette, load: Load = load, parent: QWidget | None = None
     ) -> None:
         if not 2 <= len(paths) <= MOST_RUNS:
-            raise ValueError(f"A comparison is of 2 to {MOST_RUNS} recordings; {len(paths)} were chosen.")
+            raise ValueError(f"A comparison takes 2 to {MOST_RUNS} recordings; {len(paths)} were chosen.")
         super().__init__(parent)
         self._names: list[str] = []
         self.title = f"Comparison of {len(paths)} runs"
         self.comparison: Comparison | None = None
         self.runs: list[ComparedRun] = []
         self._palette = palette
-        # A height that was chosen by hand stays, whatever the figures need.
+        # Keep a height that the user chose, whatever the figures need.
         self._dragged = False
         self._build(palette)
         self.label.setText("Reading…")
@@ -517,7 +517,7 @@ class CompareDocument(Document):
         self.controls.chosen.connect(self.choose)
 
     def _waiting(self) -> QWidget:
-        """What is seen until the runs are read, or when they cannot be."""
+        """The page shown until the runs are read, or if they cannot be."""
         page = QWidget()
         column = in_column(1, self.label, parent=page, margins=(80, 0, 80, 0), spacing=14)
         column.addWidget(self.close_button, 0, Qt.AlignmentFlag.AlignHCenter)
@@ -548,7 +548,7 @@ class CompareDocument(Document):
         self._share_height()
 
     def _share_height(self) -> None:
-        """Give the figures what they need, up to their share, until it is dragged; the rest is for the plots."""
+        """Give the figures the height they need, up to their share, unless the user dragged it."""
         if self._dragged:
             return
         height = self._left.height()
@@ -559,7 +559,7 @@ class CompareDocument(Document):
         self._dragged = True
 
     def refresh(self) -> None:
-        """Draw what is new; called by the window's timer while it is in front."""
+        """Draw what is new; called by the window's timer while the tab is visible."""
         loading = self._loading
         if loading is not None:
             if loading.done:
@@ -572,7 +572,7 @@ class CompareDocument(Document):
             self.overlay.refresh()
 
     def _take(self, loading: LoadingRuns) -> None:
-        # It has ended, and returns at once.
+        # It has ended, so this returns at once.
         loading.join()
         self._loading = None
         if loading.runs:
@@ -585,11 +585,11 @@ class CompareDocument(Document):
             self.close_button.show()
 
     def show_runs(self, runs: Sequence[ComparedRun]) -> None:
-        """Show these runs, the first as A."""
+        """Show these runs, the first one as A."""
         self.runs = list(runs)
         self.legend.show_rows([run_row(run) for run in self.runs])
         self.overlay.set_runs(self.runs)
-        # Plots are made anew with the runs.
+        # Each set of runs gets new plots.
         for plot in self.overlay.plots.values():
             plot.gestures.moved.connect(self.controls.move_by)
         self.controls.set_runs(self.runs)
@@ -605,16 +605,16 @@ class CompareDocument(Document):
         self.retitled.emit()
 
     def swap(self) -> None:
-        """A becomes B and B becomes A; what was moved is moved the other way."""
+        """Swap A and B; an offset changes its sign."""
         if self.comparison is None:
             return
-        # Read before the runs are shown, which sets the move to nothing where the alignment changes.
+        # Read before the runs are shown, which resets the offset if the alignment changes.
         offset = self.controls.offset.value()
         self.show_runs([self.runs[1], self.runs[0], *self.runs[2:]])
         self.controls.offset.setValue(-offset)
 
     def choose(self, place: int) -> None:
-        """The run at ``place`` becomes B, whose figures stand beside those of A; the others follow."""
+        """Make the run at index ``place`` B, compared with A; the others follow."""
         first, *others = self.runs
         chosen = others.pop(place - 1)
         self.show_runs([first, chosen, *others])
@@ -623,7 +623,7 @@ class CompareDocument(Document):
     def _laying_changed(self) -> None:
         laying = self.controls.laying
         a, b = self.runs[:2]
-        # Moving and aligning lay the curves otherwise; the figures stay those of the same two runs.
+        # The offset and the alignment only move curves; the figures are for the same two runs.
         if self.comparison is None or (self.comparison.a, self.comparison.b) != (a, b):
             self.comparison = compare(a, b)
             self._show_comparison(self.comparison)
@@ -641,32 +641,32 @@ class CompareDocument(Document):
         self.setAccessibleDescription(said)
 
     def set_palette(self, palette: Palette) -> None:
-        """Draw in other colours."""
+        """Use these colours."""
         self._palette = palette
         for part in (self.overlay, self.legend, self.figures, self.specs):
             part.set_palette(palette)
         self.overlay.refresh()
 
     def copy_values(self) -> None:
-        """Copy the table in focus, or the figures, as tab-separated text."""
+        """Copy the focused table, or the figures, as tab-separated text."""
         if self.comparison is None:
             self.said.emit("There is nothing to copy yet.")
             return
         focused = QApplication.focusWidget()
         if focused is not None and self.specs.isAncestorOf(focused):
             self.specs.copy()
-            self.said.emit("Copied what was asked.")
+            self.said.emit("Copied the settings.")
         else:
             self.figures.copy()
             self.said.emit("Copied the figures.")
 
     def copy_picture(self) -> None:
-        """Copy a picture of what is shown."""
+        """Copy a picture of the comparison."""
         QGuiApplication.clipboard().setPixmap(self.grab())
         self.said.emit("Copied the comparison as a picture.")
 
     def close_document(self) -> None:
-        """Read no further."""
+        """Stop reading."""
         if self._loading is not None:
             self._loading.cancel(LEAVING_S)
             self._loading = None

@@ -1,4 +1,4 @@
-"""The plots of a comparison: loss, throughput and memory of every run over one axis, and a difference below."""
+"""The plots of a comparison: loss, throughput and memory of every run on one axis, with a difference below."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel
 
-APART = "A and B have no common part: drag B over A."
-"""What is said instead while there is nothing to subtract."""
+APART = "A and B do not overlap: drag B over A."
+"""Shown when there is nothing to subtract."""
 
 HINT = "Point at a plot to read values · drag moves B · Shift+drag pans · wheel zooms"
 
@@ -38,12 +38,12 @@ _WHERE = {"start": "seconds from the start", "step": "steps", "mark": "seconds f
 
 @dataclass(frozen=True, slots=True)
 class Laying:
-    """How runs are laid over one another.
+    """How the runs are overlaid.
 
     Attributes:
-        alignment: what is laid over what.
-        mark: label of the mark, for "mark".
-        offset: how far B is moved to the right, in seconds or steps.
+        alignment: what to align the runs by.
+        mark: the label of the mark, for "mark".
+        offset: how far B is shifted to the right, in seconds or steps.
     """
 
     alignment: Alignment = "start"
@@ -52,7 +52,7 @@ class Laying:
 
 
 class Overlay(QFrame):
-    """The plots under one another."""
+    """The plots, one below the other."""
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -81,7 +81,7 @@ class Overlay(QFrame):
         self.readout.setAlignment(Qt.AlignmentFlag.AlignTop)
         self.readout.setMinimumHeight(2 * self.readout.fontMetrics().lineSpacing())
         self.nothing = PlainLabel(
-            "Neither loss, throughput nor memory was recorded of these runs; the figures are at the right.",
+            "Neither loss, throughput nor memory was recorded for these runs; the figures are at the right.",
             role="muted",
             wraps=True,
         )
@@ -111,7 +111,7 @@ class Overlay(QFrame):
         return self._chooser_row
 
     def set_runs(self, runs: Sequence[ComparedRun]) -> None:
-        """Show these runs from now on, the first as A."""
+        """Show these runs, the first one as A."""
         self._runs = list(runs)
         memory = shared_memory(self._runs)
         wanted: list[Quantity] = [name for name in ("loss", "throughput") if any(self._has(run, name) for run in runs)]
@@ -145,7 +145,7 @@ class Overlay(QFrame):
         return len(aligned(run, name, "start").x) > 0
 
     def set_laying(self, laying: Laying) -> None:
-        """Lay the runs over one another in another way; the view stays where the axis stays the same."""
+        """Align the runs in another way; the view is kept if the axis stays the same."""
         before, self._laying = self._laying, laying
         self.axis.name = _WHERE[laying.alignment]
         self._curves = {}
@@ -168,7 +168,7 @@ class Overlay(QFrame):
         return curve
 
     def set_palette(self, palette: Palette) -> None:
-        """Draw in other colours."""
+        """Use these colours."""
         self._palette = palette
         self.places.set_palette(palette)
         for plot in (*self.plots.values(), self.difference):
@@ -176,7 +176,7 @@ class Overlay(QFrame):
         self.touch()
 
     def touch(self) -> None:
-        """Draw anew at the next `refresh`."""
+        """Draw everything at the next `refresh`."""
         self._dirty = True
 
     def _point(self) -> None:
@@ -185,7 +185,7 @@ class Overlay(QFrame):
         self._show_values()
 
     def refresh(self) -> bool:
-        """Draw what changed; answers whether anything was drawn."""
+        """Draw what changed; returns whether anything was drawn."""
         if not self.plots or not (self._dirty or self._pointed):
             return False
         if self._dirty:
@@ -232,7 +232,7 @@ class Overlay(QFrame):
         return f"{plot.spec.title.capitalize()}: {', '.join(parts)}."
 
     def _show_values(self) -> None:
-        """The values at the cursor, of every run and quantity."""
+        """Show the values of every run and quantity at the cursor."""
         cursor = self.axis.cursor_s
         if cursor is None:
             self.readout.setText(HINT)

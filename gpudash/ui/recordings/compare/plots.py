@@ -1,5 +1,5 @@
-"""Plots over one shared axis, of runs or of GPUs: each of one quantity of several of them; and the letter,
-colour and line style by which they are told apart.
+"""Plots that compare runs or GPUs on one shared axis, each for one quantity, and the letters, colours and line styles
+that tell them apart.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LINE = QSize(46, 14)
 
 
 class LinePiece(QWidget):
-    """A piece of the line that a run is drawn with."""
+    """A sample of a run's line."""
 
     def __init__(self, place: int, palette: Palette) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class LinePiece(QWidget):
 
 @dataclass(frozen=True, slots=True)
 class LegendRow:
-    """What stands behind a letter: its name, the name's tooltip, and more words."""
+    """The meaning of a letter: a name, its tooltip, and further text."""
 
     name: str
     more: str
@@ -58,7 +58,7 @@ class LegendRow:
 
 
 class LetterLegend(QWidget):
-    """One row a letter: the letter, a piece of its line, and what it stands for."""
+    """One row per letter: the letter, a sample of its line, and its meaning."""
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -72,7 +72,7 @@ class LetterLegend(QWidget):
         self._grid.setColumnStretch(3, 1)
 
     def show_rows(self, rows: Sequence[LegendRow]) -> None:
-        """Tell these apart, the first as A."""
+        """Show these rows, the first one as A."""
         self._rows = list(rows)
         discard(self._cells, self._grid)
         for place, row in enumerate(self._rows):
@@ -85,13 +85,13 @@ class LetterLegend(QWidget):
                 self._cells.append(widget)
 
     def set_palette(self, palette: Palette) -> None:
-        """Draw in other colours."""
+        """Use these colours."""
         self._palette = palette
         self.show_rows(self._rows)
 
 
 def run_row(run: ComparedRun) -> LegendRow:
-    """What stands behind the letter of a run: its recording, how it ended and what it came to."""
+    """The legend row of a run: its recording, how it ended, and its results."""
     view = run.view
     more = [ENDINGS.get(view.status, view.status).lower()]
     peak = view.peak_allocated_bytes
@@ -105,7 +105,7 @@ def run_row(run: ComparedRun) -> LegendRow:
 
 
 _CURVES = ("allocated", "loss", "h2d", "d2h", "link", "capacity")
-"""Names in `Palette.curves` whose colours lie far apart, also for the colour-blind."""
+"""Names in `Palette.curves` whose colours are easy to tell apart, also for colour-blind users."""
 
 _STYLES: tuple[Style, ...] = ("solid", "dash", "dot", "dashdot", "dashdotdot", "dash")
 
@@ -114,23 +114,23 @@ STYLE_NAMES = ("solid", "dashed", "dotted", "dash-dotted", "dash-dot-dotted", "d
 _ZERO = LineSpec("zero", "reference", value=0.0, style="dot", scales=False)
 
 RIGHT_PX = 8.0
-"""Beside the plot areas, where no axis is."""
+"""Margin at the right of the plot areas, where there is no axis."""
 
 TIME_TICK_PX = 80.0
 
 
 def run_pen(place: int, palette: Palette) -> QPen:
-    """The pen of the run at ``place``, from 0, as a plot draws it."""
+    """The pen that plots use for the run at index ``place``, from 0."""
     colour = palette.curves[_CURVES[place % MOST_RUNS]]
     return QPen(QColor(colour), 1, PEN_STYLES[_STYLES[place % MOST_RUNS]])
 
 
 class MovingGestures(Gestures):
-    """The mouse in a comparison: a drag moves a curve in place of selecting, a double click shows everything.
+    """Mouse gestures in a comparison: a drag shifts a curve instead of selecting, a double click shows everything.
 
     Signals:
-        moved: dragged by so much of the axis.
-        reset: everything is to be shown.
+        moved: a curve was dragged by this distance along the axis.
+        reset: everything should be shown.
     """
 
     moved = Signal(float)
@@ -147,7 +147,7 @@ class MovingGestures(Gestures):
 
 @dataclass(slots=True)
 class SignedScale(Autoscale):
-    """A range that reaches as far below 0 as above."""
+    """A range that extends as far below 0 as above."""
 
     def _target(self, low: float, high: float) -> tuple[float, float]:
         reach = max(abs(low), abs(high)) * 1.1 or 1.0
@@ -155,18 +155,18 @@ class SignedScale(Autoscale):
 
 
 class OverlayPlot(TimePlot):
-    """A plot of several curves over one axis, and the heading that stands above it.
+    """A plot of several curves on one axis, with a heading above.
 
     Args:
-        title: what is drawn.
-        unit: how values are written.
+        title: what the plot shows.
+        unit: how values are formatted.
         unit_name: what a "number" counts.
-        axis: that all plots share.
-        palette: colours in force.
-        signed: a difference, whose axis reaches below 0.
+        axis: shared by all plots.
+        palette: the colours in use.
+        signed: whether it shows a difference, with an axis that extends below 0.
 
     Signals:
-        outdated: it has another size, or another range of values.
+        outdated: the size or the range of values changed.
     """
 
     outdated = Signal()
@@ -204,12 +204,12 @@ class OverlayPlot(TimePlot):
         return MovingGestures(view, self, self)
 
     def set_subject(self, title: str, unit: Unit, unit_name: str) -> None:
-        """Draw something else from the next `show_curves` on."""
+        """Show another quantity from the next `show_curves` on."""
         self.heading.setText(title)
         self.set_spec(replace(self.spec, title=title, unit=unit, unit_name=unit_name, curves=()))
 
     def show_curves(self, curves: Sequence[Curve]) -> None:
-        """Take these curves, the first on top; `draw_together` shows them."""
+        """Set the curves, the first on top; `draw_together` draws them."""
         low, high = self._view.range()
         self.shown = [curve.drawn(low, high, self.columns) if len(curve.x) else curve for curve in curves]
         specs = [self._curve_spec(place) for place in range(len(curves))]
@@ -234,16 +234,16 @@ class OverlayPlot(TimePlot):
         return [Row(self._curve_spec(place), curve.at(cursor), None) for place, curve in enumerate(self.shown)]
 
     def formatted(self, value: float) -> str:
-        """A value, written as everywhere else."""
+        """A value, formatted as everywhere else."""
         return format_value(self.spec.unit, value, self.spec.unit_name)
 
     def text_at(self, place: float, curves: Sequence[Curve]) -> str:
-        """The values of ``curves`` at ``place``, each behind its letter."""
+        """The values of ``curves`` at ``place``, each after its letter."""
         values = [f"{letter} {self.formatted(curve.at(place))}" for letter, curve in zip(LETTERS, curves, strict=False)]
         return f"{self.spec.title.lower()}: {', '.join(values)}"
 
     def _left_ticks(self, count: int | None = None) -> Ticks:
-        """Two or more: one alone does not tell the scale."""
+        """At least two ticks: a single one does not show the scale."""
         ticks = super()._left_ticks(count)
         if len(ticks.marks) > 1 or count:
             return ticks
@@ -256,7 +256,7 @@ class OverlayPlot(TimePlot):
 
 
 def draw_together(plots: Sequence[OverlayPlot], axis: TimeAxis) -> None:
-    """Draw what the plots took, with their left edges under one another and the axis below them."""
+    """Draw the plots' curves, with aligned left edges and the axis below."""
     left = max(plot.axis_widths()[0] for plot in plots)
     for plot in plots:
         plot.heading.setContentsMargins(round(left), 0, 0, 0)

@@ -1,1 +1,1 @@
-"""What a snapshot looks like: its timeline, call tree and memory map."""
+"""Drawings of a snapshot: its timeline, call tree and memory map."""

@@ -1,4 +1,4 @@
-"""A call tree laid out in rectangles: an icicle and a treemap. Only what is at least a pixel wide is laid out."""
+"""Lays out a call tree in rectangles, as an icicle or a treemap. Anything narrower than a pixel is skipped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpudash.telemetry.explanation import short
 
 @dataclass(frozen=True, slots=True)
 class TreeBranch:
-    """What stands beneath no frame: blocks without a stack, and all of them together."""
+    """A branch that is not a frame: blocks without a stack, or the root of the whole tree."""
 
     name: str
     file: str
@@ -27,16 +27,16 @@ class TreeBranch:
 
 
 Branch: TypeAlias = Node | TreeBranch
-"""A frame, and what was allocated beneath it."""
+"""A frame and everything allocated below it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A branch in its rectangle.
+    """A branch and its rectangle.
 
     Attributes:
-        path: frames from the outermost to this one, the root not included.
-        depth: of the branch under the one that was laid out.
+        path: frames from the outermost to this one, without the root.
+        depth: depth below the branch that was laid out.
     """
 
     branch: Branch
@@ -48,21 +48,21 @@ class Box:
     height: float
 
     def holds(self, x: float, y: float) -> bool:
-        """Whether a place lies inside."""
+        """Whether the box contains the point."""
         return self.left <= x < self.left + self.width and self.top <= y < self.top + self.height
 
 
 def frame_of(branch: Branch) -> tuple[str, int, str]:
-    """Its frame as (file, line, name)."""
+    """The branch's frame as (file, line, name)."""
     return branch.file, branch.line, branch.name
 
 
 def whole(root: Branch, without: Mapping[str, tuple[int, int]]) -> Branch:
-    """The root of a tree, with branches for what has no stack.
+    """The root of a tree, with added branches for blocks that have no stack.
 
     Args:
-        root: with nothing but what has a stack beneath it.
-        without: category → bytes and number of its blocks without a stack of Python.
+        root: the tree of the blocks with a stack.
+        without: category → bytes and number of blocks without a Python stack.
     """
     outside = [
         TreeBranch(stackless(category), "", 0, own, blocks) for category, (own, blocks) in without.items() if own
@@ -72,20 +72,20 @@ def whole(root: Branch, without: Mapping[str, tuple[int, int]]) -> Branch:
 
 
 def stackless(category: str) -> str:
-    """What blocks without a stack are called, of which nothing but what they are for may be known."""
+    """The label of blocks without a stack; only their category may be known."""
     if category == NO_STACK:
         return category
     return f"{category}, {NO_STACK}"
 
 
 def own_code(stack: Stack) -> Stack:
-    """The frames that are no library's; where there are none, the innermost of Python."""
+    """The stack's frames outside of libraries; if there are none, its innermost Python frame."""
     own = tuple(frame for frame in stack if not is_library(Frame(*frame)))
     return own or tuple(frame for frame in stack if frame[0].endswith(".py"))[:1]
 
 
 def beneath(root: Branch, path: Sequence[tuple[str, int, str]]) -> Branch | None:
-    """The branch at the end of a path, ``None`` when there is none."""
+    """The branch at the end of a path; ``None`` if there is none."""
     for frame in path:
         found = next((child for child in root.children if frame_of(child) == frame), None)
         if found is None:
@@ -97,14 +97,14 @@ def beneath(root: Branch, path: Sequence[tuple[str, int, str]]) -> Branch | None
 def icicle(
     root: Branch, width: float, row: float, *, above: tuple[tuple[str, int, str], ...] = (), least: float = 1.0
 ) -> list[Box]:
-    """Rows from the outermost frame down; a frame is as wide as its share of the bytes.
+    """Rows from the outermost frame down; each frame's width is its share of the bytes.
 
     Args:
-        root: what fills the first row.
-        width: of the whole, in pixels.
-        row: height of a frame.
+        root: the branch that fills the first row.
+        width: total width in pixels.
+        row: height of a row in pixels.
         above: path of `root`.
-        least: pixels below which a frame and what it called are left out.
+        least: minimum width in pixels; narrower frames are skipped with their callees.
     """
     boxes = []
     stack = [(root, above, 0, 0.0, width)]
@@ -130,16 +130,16 @@ def treemap(
     head: float = 16.0,
     least: float = 3.0,
 ) -> list[Box]:
-    """Squares within squares (Bruls, Huizing and van Wijk, "Squarified Treemaps", 2000), a frame's name above each.
+    """Nested rectangles, each headed by a frame's name (Bruls, Huizing and van Wijk, "Squarified Treemaps", 2000).
 
-    Frames that were called by one line only, and make nearly all of it, are drawn as one.
+    Frames that were called from a single line and account for nearly all of its memory are merged into one.
 
     Args:
-        root: what fills the whole.
+        root: the branch that fills the whole area.
         width, height: in pixels.
         above: path of `root`.
-        head: height of the name of what has room for it.
-        least: pixels below which a side is left out.
+        head: height of a name, for boxes with room for one.
+        least: minimum side in pixels; smaller boxes are skipped.
     """
     boxes: list[Box] = []
     stack: list[tuple[Branch, tuple[tuple[str, int, str], ...], int, float, float, float, float]] = [
@@ -170,7 +170,7 @@ Room = tuple[float, float, float, float]
 
 
 def _squares(children: Sequence[Branch], room: Room, least: float) -> Iterator[tuple[Branch, Room]]:
-    """Children in rows along the shorter side of what is left, each row as square as it gets."""
+    """The children in rows along the shorter side of the free area, each row as square as possible."""
     ordered = sorted((child for child in children if child.bytes > 0), key=lambda child: -child.bytes)
     left, top, wide, high = room
     total = sum(child.bytes for child in ordered)
@@ -201,7 +201,7 @@ def _squares(children: Sequence[Branch], room: Room, least: float) -> Iterator[t
 
 
 def _row_end(ordered: Sequence[Branch], at: int, side: float, scale: float) -> int:
-    """The end of the row that begins at ``at``: a further child would make its worst rectangle less square."""
+    """The end of the row that starts at ``at``: another child would make its worst rectangle less square."""
     area, worst, end = 0.0, float("inf"), at
     largest = ordered[at].bytes * scale
     while end < len(ordered):

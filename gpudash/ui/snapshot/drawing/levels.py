@@ -1,4 +1,4 @@
-"""A curve of levels made ready to draw: the exact lowest and highest level of every column of pixels."""
+"""Prepares a curve of levels for drawing: the exact minimum and maximum in every pixel column."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Levels:
-    """What the timeline draws; n events. Moments are a history's: ``m`` is after event ``m``, -1 before the first.
+    """The data of the timeline; n events. Moments are those of a history: ``m`` is after event ``m``, -1 before the
+    first.
 
     Attributes:
         allocated, reserved: bytes before the first event and after each, shape (n + 1,).
-        time_s: of the events since the first one, ascending, shape (n,); ``None`` where the file has no times.
-        bands: phases in order.
-        capacity: bytes that PyTorch could have, ``None`` when they are not known.
-        peak: moment at which most was allocated.
-        ooms: moments at which a request was refused.
+        time_s: times of the events since the first one, ascending, shape (n,); ``None`` if the file has no times.
+        bands: the phases, in order.
+        capacity: bytes available to PyTorch; ``None`` if unknown.
+        peak: the moment with most memory allocated.
+        ooms: the moments at which a request was refused.
     """
 
     allocated: Ints
@@ -43,9 +44,9 @@ class Levels:
 
 
 class Axis:
-    """The x axis: events by their number, or by their time.
+    """The x axis: events by number or by time.
 
-    The place of a moment is that of its event; before the first event there is one place more.
+    A moment lies at the position of its event; the moment before the first event has an extra position.
     """
 
     def __init__(self, levels: Levels, by_time: bool) -> None:
@@ -57,33 +58,33 @@ class Axis:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """First and last place; never the same."""
+        """The first and the last position; never equal."""
         if self._places is None:
             return 0.0, float(max(1, self._length))
         first, last = float(self._places[0]), float(self._places[-1])
         return first, last if last > first else first + 1e-6
 
     def place(self, moment: int) -> float:
-        """Where a moment lies."""
+        """The position of a moment."""
         if self._places is None:
             return float(moment + 1)
         return float(self._places[moment + 1])
 
     @property
     def events(self) -> Floats:
-        """Where the events lie, shape (n,)."""
+        """The positions of the events, shape (n,)."""
         if self._places is None:
             return np.arange(1.0, self._length + 1)
         return self._places[1:]
 
     def moment(self, place: float) -> int:
-        """The last moment that is not behind a place."""
+        """The last moment at or before a position."""
         if self._places is None:
             return int(min(max(0.0, np.floor(place + 0.5)), self._length)) - 1
         return int(np.clip(np.searchsorted(self._places, place, "right") - 2, -1, self._length - 1))
 
     def starts(self, left: float, right: float, columns: int) -> Ints:
-        """The first level of each column between two places, and the one behind the last: shape (columns + 1,)."""
+        """Index of the first level in each column between two positions, and the last end, shape (columns + 1,)."""
         edges = np.linspace(left, right, columns + 1)
         if self._places is None:
             return np.clip(np.ceil(edges), 0, self._length + 1).astype(np.int64)
@@ -91,11 +92,11 @@ class Axis:
 
 
 def extremes(levels: Ints, starts: Ints) -> tuple[Ints, Ints]:
-    """The lowest and the highest level of each column, that with which it begins included.
+    """The lowest and the highest level in each column, including the level at its start.
 
     Args:
         levels: shape (n,); a level holds until the next.
-        starts: first index of each column and the end of the last, ascending, shape (columns + 1,).
+        starts: the first index of each column and the end of the last, ascending, shape (columns + 1,).
 
     Returns:
         Two arrays of shape (columns,).
@@ -118,11 +119,11 @@ def extremes(levels: Ints, starts: Ints) -> tuple[Ints, Ints]:
 
 
 def band_runs(bands: tuple[Band, ...], starts: Ints) -> list[tuple[str, int, int]]:
-    """Bands as runs of columns (name, first column, end); what is narrower than a column gives way.
+    """Bands as runs of columns (name, first column, end); bands narrower than a column are dropped.
 
     Args:
         bands: in order, without overlaps.
-        starts: as of `extremes`.
+        starts: as for `extremes`.
     """
     if not bands:
         return []

@@ -1,4 +1,4 @@
-"""When memory filled: both levels over time or event by event, to pick a moment from or to compare two."""
+"""The memory timeline: allocated and reserved over time or by event, where a click picks a moment, a drag two."""
 
 from __future__ import annotations
 
@@ -32,42 +32,42 @@ from gpudash.ui.widgets.plain_text import plain_tip
 from gpudash.units import format_bytes, format_count, format_duration
 
 DRAG_PX = 5
-"""Logical pixels the pointer must move before a press becomes the comparison of two moments."""
+"""Logical pixels that the pointer must move before a press becomes a comparison of two moments."""
 
 ZOOM_STEP = 1.25
 
 MOST_MARKS = 50
-"""Newest out-of-memories that are marked."""
+"""Number of out-of-memory errors that are marked, the newest ones."""
 
 MARKS_APART = 14
-"""Logical pixels. Closer to an out-of-memory than this, the peak's mark is left out."""
+"""Logical pixels. The peak's mark is left out if it is closer than this to an out-of-memory mark."""
 
 NARROWEST_EVENTS = 8
 NARROWEST_S = 1e-6
 
 LEFT, BOTTOM, READOUT = 46, 20, 20
-"""Logical pixels beside, below and above the curves."""
+"""Margins around the curves in logical pixels: left, bottom and top."""
 
 BAND_HEIGHT = 15
-"""Logical pixels of the strip that names the phases."""
+"""Height in logical pixels of the strip with the phase names."""
 
 PHASE_CURVES = {"forward": "activations", "backward": "gradients", "optimizer": "optimizer state"}
-"""Phases in the colours of what they allocate."""
+"""Each phase has the colour of what it allocates."""
 
 LEAST_BAND = 8
-"""Logical pixels that phases must have on average to be drawn one by one."""
+"""Average width in logical pixels below which phases are not drawn individually."""
 
 SHORT = {"forward": "fwd", "backward": "bwd", "optimizer": "opt"}
 
 HEADROOM = 1.06
-"""Height of the axis over the highest level."""
+"""Top of the axis as a multiple of the highest level."""
 
 
 class Timeline(QWidget):
-    """The curve. A click picks a moment, a drag two; the wheel zooms, Shift and a drag move the view.
+    """The curve. A click picks a moment and a drag two; the wheel zooms, and Shift with a drag pans.
 
     Signals:
-        picked: a moment, or two as (later, earlier or ``None``).
+        picked: the picked moments, as (later, earlier or ``None``).
     """
 
     picked = Signal(object)
@@ -101,7 +101,7 @@ class Timeline(QWidget):
         return QSize(520, 260)
 
     def show_levels(self, levels: Levels, requests: RequestLog | None = None) -> None:
-        """Draw ``levels`` from their first event to the last; with ``requests`` every allocation as a ribbon."""
+        """Draw ``levels`` from the first event to the last; with ``requests``, every allocation as a ribbon."""
         self.levels = levels
         self._requests = requests
         self._moment = levels.peak
@@ -113,28 +113,28 @@ class Timeline(QWidget):
         )
 
     def set_by_time(self, by_time: bool) -> None:
-        """Order the x axis by time instead of by event."""
+        """Space the x axis by time instead of by event."""
         self._by_time = by_time
         self._take_axis()
 
     def show_moments(self, moment: int, compared: int | None) -> None:
-        """Mark what is looked at."""
+        """Mark the selected moment, and the one it is compared with."""
         if (moment, compared) != (self._moment, self._compared):
             self._moment, self._compared = moment, compared
             self.update()
 
     def set_palette(self, palette: Palette) -> None:
-        """Redraw in other colours."""
+        """Use these colours."""
         self._palette = palette
         self._redraw()
 
     @property
     def view(self) -> tuple[float, float]:
-        """First and last place in sight."""
+        """The first and the last visible position."""
         return self._shown.range()
 
     def show_all(self) -> None:
-        """Zoom out to the whole."""
+        """Zoom out to the whole history."""
         if self._axis is not None:
             self._shown.show_whole()
 
@@ -153,7 +153,7 @@ class Timeline(QWidget):
         self.update()
 
     def frame(self) -> Geometry | None:
-        """Where things are drawn; ``None`` while there is nothing to draw."""
+        """The drawing's geometry; ``None`` if there is nothing to draw."""
         if self.levels is None:
             return None
         top = READOUT + BAND_HEIGHT
@@ -161,7 +161,7 @@ class Timeline(QWidget):
         return Geometry(plot, 0.0, *self._shown.range(), 0.0, highest(self.levels))
 
     def x_of(self, moment: int) -> float:
-        """Pixel at which a moment lies."""
+        """The x pixel of a moment."""
         frame = self.frame()
         if frame is None or self._axis is None:
             return 0.0
@@ -264,7 +264,7 @@ class Timeline(QWidget):
         painter.drawText(place, Qt.AlignmentFlag.AlignCenter, text)
 
     def _covers(self, place: QRectF) -> bool:
-        """Whether a label that is drawn already lies there."""
+        """Whether a label already covers the rectangle."""
         return any(label.intersects(place) for label in self._labels)
 
     def _draw_moments(self, painter: QPainter, frame: Geometry) -> None:
@@ -327,7 +327,7 @@ class Timeline(QWidget):
         frame = self.frame()
         if frame is None or self._axis is None:
             return None
-        # an event is drawn in the pixel that its time lies in
+        # an event is drawn in the pixel that contains its time
         middle = x
         if self._axis.by_time:
             middle = x + 0.5
@@ -336,7 +336,7 @@ class Timeline(QWidget):
         return self._snapped(found, frame, x)
 
     def _snapped(self, moment: int, frame: Geometry, x: float) -> int:
-        """The peak or an out-of-memory where the pointer is on its mark, else ``moment``."""
+        """The peak or an out-of-memory if the pointer is on its mark, else ``moment``."""
         assert self.levels is not None and self._axis is not None
         for mark in (*self.levels.ooms, self.levels.peak):
             if abs(frame.x_of(self._axis.place(mark)) - x) <= 2:
@@ -394,7 +394,7 @@ class Timeline(QWidget):
         event.accept()
 
     def zoom(self, factor: float, about: float | None = None) -> None:
-        """Make what is in sight ``factor`` times as long; ``about`` stays in its place (the moment, without it)."""
+        """Make the visible range ``factor`` times as long around ``about``, or else the selected moment."""
         if self._axis is None:
             return
         self._shown.zoom(factor, self._axis.place(self._moment) if about is None else about)
@@ -421,13 +421,13 @@ class Timeline(QWidget):
 
 
 def highest(levels: Levels) -> float:
-    """Bytes that the axis reaches to: above the curves, and above the capacity where it is known."""
+    """The top of the axis in bytes: above the curves, and above the capacity if it is known."""
     most = int(max(levels.reserved.max(initial=0), levels.allocated.max(initial=0), levels.capacity or 0))
     return max(1.0, most * HEADROOM)
 
 
 def place_text(levels: Levels, moment: int) -> str:
-    """A moment in words: "event 18 053 · 112 ms"."""
+    """A moment as text: "event 18 053 · 112 ms"."""
     if moment < 0:
         return "before the first event"
     number = f"event {format_count(moment)}"
@@ -437,7 +437,7 @@ def place_text(levels: Levels, moment: int) -> str:
 
 
 def x_ticks(frame: Geometry, by_time: bool) -> Ticks:
-    """Ticks of the x axis: seconds since the first event, or numbers of events."""
+    """Ticks of the x axis: seconds since the first event, or event numbers."""
     count = max(2, int(frame.area.width() / 90))
     if not by_time:
         found = value_ticks("number", frame.x_low, frame.x_high, count, unit_name="events")
@@ -468,7 +468,7 @@ class Picture:
         self._starts = axis.starts(frame.x_low, frame.x_high, self._columns)
 
     def draw(self, painter: QPainter) -> None:
-        """Grid, phases, curves, the capacity and its words."""
+        """Draw the grid, the phases, the curves, and the capacity with its label."""
         painter.save()
         self._draw_grid(painter)
         painter.setClipRect(self._frame.area.adjusted(0, -BAND_HEIGHT - 2, 1, 1))
@@ -538,7 +538,7 @@ class Picture:
             painter.drawLine(strip.topRight(), strip.bottomRight())
 
     def _draw_curve(self, painter: QPainter, sizes: Ints, colour: QColor, filling: float) -> None:
-        """Columns from the lowest to the highest level, joined where neighbours do not touch, above a faint filling."""
+        """Columns from the lowest to the highest level, joined where neighbours do not touch, over a faint fill."""
         low, high = extremes(sizes, self._starts)
         plot = self._frame.area
         scale = plot.height() / self._frame.y_high

@@ -1,5 +1,5 @@
-"""The tabs that draw what is alive: treemap, icicle (a click zooms in, Backspace out) and memory map, each with the row
-that steers it.
+"""The tabs that draw live memory: treemap, icicle (click to zoom in, Backspace to zoom out) and memory map, each with
+its controls.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ from gpudash.ui.widgets.theme import PaintedWidget
 from gpudash.units import format_bytes, format_count, format_like, format_percent
 
 ROW = 20
-"""Logical pixels of a frame of the icicle."""
+"""Height in logical pixels of a frame in the icicle."""
 
 SHADES = (0.0, 0.12)
-"""How much darker even and odd depths are."""
+"""How much darker even and odd depths are drawn."""
 
 
 LEAST_EDGED = 3
-"""Logical pixels of a box that has an edge of its own."""
+"""Minimum width in logical pixels for a box to have an outline."""
 
 EDGE = 0.55
-"""Share of the ground in the colour of a box's edge."""
+"""Share of the background in the colour of a box's outline."""
 
 
 class TreeView(QWidget):
-    """Draws a call tree in boxes.
+    """Draws a call tree as boxes.
 
     Signals:
-        zoomed: the path that fills the view now.
+        zoomed: this path now fills the view.
     """
 
     zoomed = Signal(object)
@@ -81,13 +81,13 @@ class TreeView(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
 
     def show_tree(self, root: Branch, curve_of: Callable[[Branch], str], path: Path = (), search: str = "") -> None:
-        """Draw what lies beneath ``path``.
+        """Draw the part of the tree below ``path``.
 
         Args:
-            root: the whole.
-            curve_of: name of the curve that has a branch's colour; "" for the ground's.
-            path: what fills the view.
-            search: what does not have it in its name is drawn fainter.
+            root: the whole tree.
+            curve_of: the name of the curve whose colour a branch has; "" for the background.
+            path: fills the view.
+            search: branches without this text in their name are drawn fainter.
         """
         self._root, self._search, self._curve_of = root, search.lower(), curve_of
         if beneath(root, path) is not None:
@@ -102,13 +102,13 @@ class TreeView(QWidget):
         self.update()
 
     def set_palette(self, palette: Palette) -> None:
-        """Redraw in other colours."""
+        """Use these colours."""
         self._palette = palette
         self._mixtures = {}
         self.update()
 
     def boxes(self) -> list[Box]:
-        """What is drawn, outermost first."""
+        """The boxes drawn, the outermost first."""
         if self._boxes is None:
             branch = None
             if self._root is not None:
@@ -123,7 +123,7 @@ class TreeView(QWidget):
         raise NotImplementedError
 
     def zoom(self, path: Path) -> None:
-        """Fill the view with what lies beneath ``path``."""
+        """Let the branch at ``path`` fill the view."""
         if path != self._path:
             self._path = path
             self._boxes = None
@@ -146,7 +146,7 @@ class TreeView(QWidget):
         if not self.boxes():
             painter.setPen(QColor(self._palette.muted))
             painter.drawText(
-                self.rect(), Qt.AlignmentFlag.AlignCenter, "Nothing is live here. Esc takes the newest filter back."
+                self.rect(), Qt.AlignmentFlag.AlignCenter, "Nothing is live here. Esc removes the last filter."
             )
         painter.end()
 
@@ -173,7 +173,7 @@ class TreeView(QWidget):
 
     @staticmethod
     def _text_in(box: Box, metrics: QFontMetrics, place: QRectF) -> list[str]:
-        """Place, function and size in a line; where that is too long the size in a line of its own, or no function."""
+        """Position, function and size on one line; if too long, the size on a second line, or without the function."""
         name, size = branch_text(box.branch) if box.path else box.branch.name or "all", format_bytes(box.branch.bytes)
         where = name
         if box.path and box.branch.file:
@@ -188,7 +188,7 @@ class TreeView(QWidget):
         return [brief if metrics.horizontalAdvance(brief) <= room else where]
 
     def _colour(self, box: Box) -> QColor:
-        """That of what it allocated most; every other depth darker, fainter for what was not searched for."""
+        """The colour of what it allocated most; darker at every other depth, fainter if the search does not match."""
         branch = box.branch
         left_out = bool(self._search) and self._search not in branch_text(branch).lower()
         key = self._curve_of(branch), self._in_library(branch.file), box.depth % len(SHADES), left_out
@@ -248,7 +248,7 @@ class TreeView(QWidget):
         return super().event(event)
 
     def tip(self, box: Box) -> str:
-        """What the tooltip says of a box."""
+        """The tooltip of a box."""
         branch = box.branch
         if self._root is None:
             whole = 1
@@ -265,7 +265,7 @@ class TreeView(QWidget):
 
 
 class Icicle(TreeView):
-    """Frames in rows, the outermost on top."""
+    """Frames in rows, the outermost at the top."""
 
     def _laid_out(self, branch: Branch) -> list[Box]:
         return icicle(branch, self.width(), ROW, above=self._path)
@@ -278,22 +278,22 @@ class Icicle(TreeView):
 
 
 class Treemap(TreeView):
-    """Squares within squares."""
+    """Nested squares."""
 
     def _laid_out(self, branch: Branch) -> list[Box]:
         return treemap(branch, self.width(), self.height(), above=self._path, head=float(ROW))
 
 
 SHOWN_CRUMBS = 3
-"""Innermost frames of the path that are named."""
+"""The number of innermost frames of the path that are named."""
 
 
 class TreePane(QWidget):
-    """A call tree, its path and whether library lines are in it.
+    """A call tree with its path and an option for library lines.
 
     Signals:
-        library_toggled: whether library lines are wanted.
-        narrowed: the path that all panes shall be narrowed to.
+        library_toggled: whether to include library lines.
+        narrowed: all panes should be narrowed to this path.
     """
 
     library_toggled = Signal(bool)
@@ -305,7 +305,7 @@ class TreePane(QWidget):
         self.palette_ = palette
         self.path: Path = ()
         self._crumbs = PlainLabel("all", role="muted")
-        self.out = worded_button("Out", "Show what called it again (Backspace)", lambda: self.view.zoom(self.path[:-1]))
+        self.out = worded_button("Out", "Zoom out to the caller (Backspace)", lambda: self.view.zoom(self.path[:-1]))
         self.only = worded_button(
             "Only this",
             "Narrow every pane to what was allocated beneath this line",
@@ -332,13 +332,13 @@ class TreePane(QWidget):
         self._zoomed(())
 
     def set_palette(self, palette: Palette) -> None:
-        """Redraw in other colours."""
+        """Use these colours."""
         self.palette_ = palette
         self.view.set_palette(palette)
         self.legend.set_palette(palette)
 
     def show_selection(self, study: Study, selection: Selection) -> None:
-        """Draw what is alive, or what came between two moments."""
+        """Draw what is live, or what was allocated between two moments."""
         if selection.compared is None:
             lives = study.alive(selection)
         else:
@@ -382,7 +382,7 @@ def icicle_pane(palette: Palette) -> TreePane:
 
 
 class CategoryLegend(PaintedWidget):
-    """Swatches with names, in one row as far as they fit."""
+    """Colour swatches with names, in one row, as many as fit."""
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(palette, parent)
@@ -390,7 +390,7 @@ class CategoryLegend(PaintedWidget):
         self.setMinimumHeight(self.fontMetrics().height() + 2)
 
     def show_entries(self, entries: list[tuple[str, str]]) -> None:
-        """Show (words, curve) pairs."""
+        """Show (text, curve) pairs."""
         self._entries = entries
         self.setAccessibleName("Legend: " + ", ".join(text for text, _curve in entries))
         self.update()
@@ -414,10 +414,10 @@ class CategoryLegend(PaintedWidget):
 
 
 class BlocksPane(QWidget):
-    """The memory map with its legend.
+    """The memory map and its legend.
 
     Signals:
-        chosen: the index of a life whose block was clicked.
+        chosen: the index of the allocation whose block was clicked.
     """
 
     chosen = Signal(int)
@@ -434,13 +434,13 @@ class BlocksPane(QWidget):
         in_column(self.sums, self.legend, (ScrolledMap(self.view), 1), parent=self, margins=(4, 6, 4, 2), spacing=4)
 
     def set_palette(self, palette: Palette) -> None:
-        """Redraw in other colours."""
+        """Use these colours."""
         self._palette = palette
         self.view.set_palette(palette)
         self.legend.set_palette(palette)
 
     def show_selection(self, study: Study, selection: Selection) -> None:
-        """Draw the segments and blocks of the selection's moment."""
+        """Draw the segments and blocks at the selected moment."""
         found = study.map(selection)
         self._study, self._map = study, found
         history = study.history
@@ -458,7 +458,7 @@ class BlocksPane(QWidget):
             f"{format_count(len(found.segments))} segments of {format_bytes(found.total)} "
             f"({format_count(small)} small), {format_count(len(found.begin))} blocks of {held}"
         )
-        self.sums.setToolTip("Ctrl and the wheel zoom; the pointer says what a block is")
+        self.sums.setToolTip("Ctrl+wheel zooms; hover over a block for details")
 
     def _describe_block(self, block: int, place: int) -> str:
         assert self._study is not None and self._map is not None
@@ -489,7 +489,7 @@ class BlocksPane(QWidget):
             state = "freed, in use by another stream, "
         requested_for = ""
         if requested and requested != size:
-            requested_for = f", {format_count(requested)} asked for"
+            requested_for = f", {format_count(requested)} requested"
         return (
             f"{state}{category}{format_bytes(size)} ({format_count(size)} bytes{requested_for})\n"
             f"at {int(lives.address[life]):#x}, stream {int(lives.stream[life])}\n"
