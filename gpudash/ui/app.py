@@ -11,7 +11,6 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -50,6 +49,7 @@ from gpudash.ui.window.main_window import Feature, MainWindow
 from gpudash.ui.window.workspace import Workspace
 
 if TYPE_CHECKING:
+    from gpudash.session.recordings.file_kinds import FoundFile
     from gpudash.session.serving import Serving
 
 logger = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ def build_window(session: DashboardSource, colours: Palette, set_theme: Callable
 
 def run(
     simulation: Simulation | None = None,
-    path: Path | None = None,
+    found: FoundFile | None = None,
     begin: Callable[[Workspace], object] | None = None,
     *,
     record: bool = True,
@@ -122,7 +122,7 @@ def run(
 
     Args:
         simulation: GPUs to simulate.
-        path: a snapshot, the folder of an out-of-memory report, or a recording, that is in front at the beginning.
+        found: a snapshot, the folder of an out-of-memory report, or a recording, that is in front at the beginning.
         begin: called with the window's workspace once it is shown.
         record: whether the session is recorded, where the settings ask for it.
 
@@ -145,8 +145,8 @@ def run(
     sys.excepthook = _Excepthook(session)
     _AfterFirstPaint(window, session)
     window.show()
-    if path is not None:
-        window.workspace.open(path)
+    if found is not None:
+        window.workspace.open_found(found)
     if begin is not None:
         begin(window.workspace)
     serving = _served(session, settings.serve)
