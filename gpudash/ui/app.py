@@ -156,8 +156,8 @@ def run(
     with suppress(OSError):  # the terminal may be gone
         if run is not None and window.ended_program:
             sys.stderr.write(f"gpudash: {stop_text(run.result) or STILL_ENDING}\n")
-        if session.recording is not None:
-            sys.stderr.write(f"Recording: {session.recording}\n")
+        if session.recording_path is not None:
+            sys.stderr.write(f"Recording: {session.recording_path}\n")
     return 0, (serving is None or serving.close()) and window.joined
 
 

@@ -250,7 +250,7 @@ class Incoming(Replay):
 
     def _introduce(self, note: Note) -> None:
         details = note.details
-        self.began_wall_s = origin(str(details.get("wall_clock_origin")), self.recording)
+        self.began_wall_s = origin(str(details.get("wall_clock_origin")), self.recording_path)
         self._product = str(details.get("host_product", self._product))
         self.host_capacity_source = str(details.get("host_capacity_source", self.host_capacity_source))
         self._recorder.describe({key: details[key] for key in details if key not in ("format_version", "status")})
