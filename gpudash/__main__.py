@@ -27,11 +27,14 @@ def main() -> None:
     """The ``gpudash`` command."""
     open_standard_streams()
     try:
-        from gpudash.cli import run
-        from gpudash.system.log import log_uncaught
+        from gpudash.cli import is_logged, run
 
-        log_uncaught()
-        code = run(sys.argv[1:])
+        argv = sys.argv[1:]
+        if is_logged(argv):
+            from gpudash.system.log import log_uncaught
+
+            log_uncaught()
+        code = run(argv)
     except KeyboardInterrupt:  # before the command that handles it had begun
         from gpudash.cli import interrupted
 

@@ -131,6 +131,8 @@ class Agent:
             "pytorch_lightning.trainer.call": self._lightning_imported,
             "torch.utils.tensorboard.writer": self._tensorboard_imported,
             "tensorboardX.writer": self._tensorboard_imported,
+            "wandb.sdk.wandb_run": self._wandb_imported,
+            "mlflow.tracking.client": self._mlflow_imported,
         }
         if self._attached:
             self._sample()
@@ -301,11 +303,27 @@ class Agent:
         self._undo.append(follow_lightning(module, self._steps))
 
     def _tensorboard_imported(self, module: Any) -> None:
-        from .stepping.scalars import Scalars, follow_writer
+        from .stepping.scalars import follow_writer
+
+        self._undo.append(follow_writer(module, self._tracked()))
+
+    def _wandb_imported(self, module: Any) -> None:
+        from .stepping.scalars import follow_wandb
+
+        self._undo.append(follow_wandb(module, self._tracked()))
+
+    def _mlflow_imported(self, module: Any) -> None:
+        from .stepping.scalars import follow_mlflow
+
+        self._undo.append(follow_mlflow(module, self._tracked()))
+
+    def _tracked(self) -> Scalars:
+        from .stepping.scalars import Scalars
 
         if self._scalars is None:
             self._scalars = Scalars()
-        self._undo.append(follow_writer(module, self._scalars))
+            self._undo.append(self._scalars.leave)
+        return self._scalars
 
     def _poll(self) -> bool:
         """Called by the sampler's thread; returns whether there was something to see."""
@@ -395,11 +413,11 @@ class Agent:
         return bool(steps)
 
     def _report_scalars(self) -> bool:
-        found = []
-        if self._scalars is not None:
-            found = self._scalars.take()
+        if self._scalars is None:
+            return False
+        found = self._scalars.take()
         if found:
-            self.post({"type": "scalars", "scalars": found})
+            self.post({"type": "scalars", "tracker": self._scalars.tracker, "scalars": found})
         return bool(found)
 
     def _report_rank(self, *, last: bool = False) -> bool:

@@ -148,7 +148,7 @@ def run(argv: Sequence[str]) -> int:
     """Run one command line and return its exit code; every error in it gives one sentence and exit code 2."""
     # After `--`, --verbose belongs to the program.
     given, argv = argv, _without_verbose(argv)
-    if _is_logged(argv):
+    if is_logged(argv):
         _begin_log(argv, verbose=len(argv) < len(given))
     # Before any import: one that gets no file descriptor would end in a traceback.
     allowed = _open_files()
@@ -173,7 +173,7 @@ def _without_verbose(argv: Sequence[str]) -> list[str]:
     return [*(word for word in ours if word != VERBOSE), *argv[len(ours) :]]
 
 
-def _is_logged(argv: Sequence[str]) -> bool:
+def is_logged(argv: Sequence[str]) -> bool:
     """Whether to log a command line: not if it only prints help or a completion."""
     if argv and (tuple(argv) in LIGHT or argv[0] in (COMPLETE, "completion", "help")):
         return False

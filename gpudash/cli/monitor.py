@@ -90,7 +90,7 @@ def monitor(
         print_notice(text)
     return finish(
         summary if json else None,
-        [] if session.recording is None else [session.recording],
+        [] if session.recording_path is None else [session.recording_path],
         lines,
         joined=joined and served.joined,
         failed=False,

@@ -1,12 +1,11 @@
 """Checking whether Qt can start here (its Python package, its system libraries, the display), and opening the window.
 
 The check comes before the import of Qt, because Qt ends the process if a platform library is missing. As little as
-possible is loaded before the window's first paint.
+possible is loaded before the window's first paint, and every command imports this file, which therefore imports little.
 """
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import importlib
 import importlib.util
@@ -14,7 +13,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpudash.cli.terminal.output import RequestError, leave
@@ -45,7 +43,13 @@ XCB_LIBRARIES = {
 library at a time into a bare Debian 12."""
 
 
-def missing_packages(platform: str, load: Callable[[str], object] = ctypes.CDLL) -> list[str]:
+def _load_library(name: str) -> object:
+    import ctypes
+
+    return ctypes.CDLL(name)
+
+
+def missing_packages(platform: str, load: Callable[[str], object] = _load_library) -> list[str]:
     """Debian packages whose libraries Qt's ``platform`` plugin ("offscreen", "xcb", "wayland") is missing here."""
     if not sys.platform.startswith("linux"):
         return []
@@ -84,7 +88,7 @@ def platform_name() -> str:
     return "wayland"
 
 
-def require_qt(load: Callable[[str], object] = ctypes.CDLL) -> None:
+def require_qt(load: Callable[[str], object] = _load_library) -> None:
     """Check that Qt can start.
 
     Raises:
@@ -125,6 +129,8 @@ def _loads(library: str, load: Callable[[str], object]) -> bool:
 
 
 def _display_answers(load: Callable[[str], object]) -> bool:
+    import ctypes
+
     try:
         xcb = load("libxcb.so.1")
     except OSError:
@@ -142,6 +148,7 @@ def _display_answers(load: Callable[[str], object]) -> bool:
 def _wayland_answers() -> bool:
     """Whether a compositor accepts connections where libwayland looks for one (wl_display_connect(3))."""
     import socket
+    from pathlib import Path
 
     if os.environ.get("WAYLAND_SOCKET"):
         return True  # an inherited connection

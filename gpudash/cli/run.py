@@ -168,8 +168,8 @@ def perform(spec: Spec, options: RunOptions, *, leave_at_once: bool = False) -> 
     if session.store.run is None:
         failure = failure or RequestInterruptedError("Interrupted before the run began; nothing was recorded.")
         failure.joined = joined
-        if session.recording is not None:
-            session.recording.unlink(missing_ok=True)
+        if session.recording_path is not None:
+            session.recording_path.unlink(missing_ok=True)
         raise failure
     return _summary(session), _notes(session), joined
 
@@ -294,8 +294,8 @@ def _summary(session: "Session") -> dict[str, Any]:
     if summary["status"] not in OF_STATUS:
         summary["status"] = "cancelled"  # its last operation was still running
     summary["product"] = session.machine.product_of(summary["device"])
-    if session.recording is not None:
-        summary["recording"] = str(session.recording)
+    if session.recording_path is not None:
+        summary["recording"] = str(session.recording_path)
     else:
         summary["recording"] = None
     return summary

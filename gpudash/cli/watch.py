@@ -265,8 +265,8 @@ def _begin(session: "Session", command: Sequence[str], options: WatchOptions, st
             refusal.code = Exit.CANNOT_EXECUTE
         refusal.joined = session.close()
         # A command that never started leaves no recording.
-        if session.recording is not None:
-            session.recording.unlink(missing_ok=True)
+        if session.recording_path is not None:
+            session.recording_path.unlink(missing_ok=True)
         raise refusal from None
 
 
@@ -409,8 +409,8 @@ def _summary(session: "Session") -> dict[str, Any]:
     summary["exit_code"] = result.pop("exit_code", None)
     summary["report"] = result.pop("report", None)
     summary["notes"] = [note.text for note in notes if note.topic not in (*REPORTED_AT_ONCE, *AMONG_FIGURES)]
-    if session.recording is not None:
-        summary["recording"] = str(session.recording)
+    if session.recording_path is not None:
+        summary["recording"] = str(session.recording_path)
     else:
         summary["recording"] = None
     return summary

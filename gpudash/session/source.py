@@ -36,7 +36,7 @@ class PlotSource(Protocol):
         """Those in force."""
 
     @property
-    def recording(self) -> Path | None:
+    def recording_path(self) -> Path | None:
         """The file it is recorded in, or comes from; ``None`` without one."""
 
     @property

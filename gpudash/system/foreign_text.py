@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
+from typing import TYPE_CHECKING
 from unicodedata import category
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Unicode categories that a terminal obeys or does not show: control and format characters (including bidirectional

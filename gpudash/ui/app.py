@@ -11,7 +11,6 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -50,6 +49,7 @@ from gpudash.ui.window.main_window import Feature, MainWindow
 from gpudash.ui.window.workspace import Workspace
 
 if TYPE_CHECKING:
+    from gpudash.session.recordings.file_kinds import FoundFile
     from gpudash.session.serving import Serving
 
 logger = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ def build_window(session: DashboardSource, colours: Palette, set_theme: Callable
 
 def run(
     simulation: Simulation | None = None,
-    path: Path | None = None,
+    found: FoundFile | None = None,
     begin: Callable[[Workspace], object] | None = None,
     *,
     record: bool = True,
@@ -122,7 +122,7 @@ def run(
 
     Args:
         simulation: GPUs to simulate.
-        path: snapshot, out-of-memory report folder or recording to open at the start.
+        found: snapshot, out-of-memory report folder or recording to open at the start.
         begin: called with the window's workspace once the window is shown.
         record: whether to record the session, if the settings ask for it.
 
@@ -145,8 +145,8 @@ def run(
     sys.excepthook = _Excepthook(session)
     _AfterFirstPaint(window, session)
     window.show()
-    if path is not None:
-        window.workspace.open(path)
+    if found is not None:
+        window.workspace.open_found(found)
     if begin is not None:
         begin(window.workspace)
     serving = _served(session, settings.serve)
@@ -156,8 +156,8 @@ def run(
     with suppress(OSError):  # the terminal may be gone
         if run is not None and window.ended_program:
             sys.stderr.write(f"gpudash: {stop_text(run.result) or STILL_ENDING}\n")
-        if session.recording is not None:
-            sys.stderr.write(f"Recording: {session.recording}\n")
+        if session.recording_path is not None:
+            sys.stderr.write(f"Recording: {session.recording_path}\n")
     return 0, (serving is None or serving.close()) and window.joined
 
 

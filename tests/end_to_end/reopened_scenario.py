@@ -56,7 +56,7 @@ def reopened(player: Player) -> Steps:
         window.workspace.dashboard.panel.spec().model_dump()["steps"],
         window.workspace.dashboard.panel.device_name,
     )
-    window.workspace.open(session.recording)
+    window.workspace.open(session.recording_path)
     yield lambda: window.workspace.front_dashboard not in (None, window.workspace.dashboard, document.dashboard)
     followed = window.workspace.front
     assert isinstance(followed, RecordingDocument) and followed.replay is not None

@@ -12,13 +12,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from rattler_build import Stage0Recipe, ToolConfiguration
 from gpudash import __version__
 from tests.packaging.channel import RECIPE, write_channel
 from tests.packaging.interpreter import VERSION, write_archive
+from tests.packaging.surroundings import missing_tools, unreachable_server
 
 BUILD = Path("build/packages")
 
@@ -42,18 +44,40 @@ WINDOW_S = 300.0
 
 
 def main() -> None:
-    """Check the files for desktops, then build and start each package; exit code 1 at the first that fails."""
+    """Check the files for desktops, then build and start each package; exit code 1 at the first that fails.
+
+    What the machine lacks for it is one sentence, before anything is built.
+    """
     parser = argparse.ArgumentParser(prog="python -m tests.packaging")
     parser.add_argument("packages", nargs="*", type=_package, help="which; all of them without a word")
     parser.add_argument("--offline", action="store_true", help="build with what this machine and PyPI have")
     asked = parser.parse_args()
+    names = asked.packages or list(PACKAGES)
+    lacking = missing_tools()
+    if not asked.offline:
+        lacking = next(filter(None, [lacking, *map(unreachable_server, names)]), "")
+    if lacking:
+        sys.exit(lacking)
+    try:
+        _make(names, asked.offline)
+    except subprocess.CalledProcessError as error:
+        command = shlex.join(map(str, error.cmd))
+        sys.exit(f"{error.stderr or ''}{command} ended with exit code {error.returncode}.")
+
+
+def _make(names: Sequence[str], offline: bool) -> None:
+    """Build and start each package.
+
+    Raises:
+        subprocess.CalledProcessError: from a tool that failed.
+    """
     shutil.rmtree(BUILD, ignore_errors=True)
     BUILD.mkdir(parents=True)
     subprocess.run(["desktop-file-validate", DESKTOP / "org.gpudash.Gpudash.desktop"], check=True)
     subprocess.run(["appstreamcli", "validate", "--no-net", DESKTOP / "org.gpudash.Gpudash.metainfo.xml"], check=True)
     with _display() as display:
-        for name in asked.packages or PACKAGES:
-            _start(PACKAGES[name](asked.offline), display)
+        for name in names:
+            _start(PACKAGES[name](offline), display)
             _say(f"{name}: built, and starts.")
 
 

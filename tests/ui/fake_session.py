@@ -140,7 +140,7 @@ class FakeSession:
         self.only_offered: frozenset[str] = frozenset()
         self.torch_ready = torch_ready
         self.gpu_problem = gpu_problem
-        self.recording = recording
+        self.recording_path = recording
         self.titles: dict[int, str] = {}
         self.running = False
         self._stopping = Stopping("train.py", lambda _number: None)
@@ -241,7 +241,7 @@ class FakeSession:
 
     def status(self) -> Status:
         return Status(
-            recording=self.recording,
+            recording=self.recording_path,
             recording_bytes=3 * MIB,
             rate_hz=20.0,
             missed=0,

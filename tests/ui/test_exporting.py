@@ -106,7 +106,7 @@ def _shown(window: MainWindow) -> Path | None:
     """The recording in front, once it has been read."""
     window.workspace.refresh()
     dashboard = window.workspace.front_dashboard
-    return None if dashboard is None else dashboard.session.recording
+    return None if dashboard is None else dashboard.session.recording_path
 
 
 def test_a_document_that_is_no_recording_has_nothing_to_export(

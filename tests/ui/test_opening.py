@@ -13,6 +13,8 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QFileDialog, QMenu, QTabBar, QWidget
 from pytestqt.qtbot import QtBot
 
+from gpudash.cli.recordings.open import open_address
+from gpudash.session.recordings.file_kinds import FoundFile
 from gpudash.telemetry.records import Note
 from gpudash.ui.colours import LIGHT
 from gpudash.ui.snapshot.document import PAGE
@@ -54,6 +56,20 @@ def test_a_snapshot_opens_in_a_tab_named_after_its_file(window: MainWindow, tmp_
 def test_the_folder_of_a_report_opens_under_the_folders_name(window: MainWindow, tmp_path: Path) -> None:
     path = snapshot(tmp_path / "2026-11-21-101500-train", "snapshot.pickle")
     window.workspace.open(path.parent)
+    assert opened(window) == ["Dashboard", "2026-11-21-101500-train"]
+    assert front(window).path == path
+
+
+def test_from_the_command_line_the_folder_of_a_report_opens_under_the_folders_name_too(
+    window: MainWindow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(found: FoundFile) -> tuple[int, bool]:
+        window.workspace.open_found(found)
+        return 0, True
+
+    path = snapshot(tmp_path / "2026-11-21-101500-train", "snapshot.pickle")
+    monkeypatch.setattr("gpudash.ui.app.run", run)
+    assert open_address(path.parent) == 0
     assert opened(window) == ["Dashboard", "2026-11-21-101500-train"]
     assert front(window).path == path
 

@@ -28,7 +28,7 @@ def read_as_far_as_its_first_slice(window: MainWindow, path: Path, qtbot: QtBot)
 
     def was_read() -> bool:
         document.refresh()
-        return document._read is not None
+        return document._replay is not None
 
     qtbot.waitUntil(was_read, timeout=20_000)
     return document

@@ -1,4 +1,5 @@
-"""The recipe for conda says again, in conda-forge's names, what `pyproject.toml` says."""
+"""The recipe for conda says again, in conda-forge's names, what `pyproject.toml` says; and what building lacks is
+said in a sentence."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from gpudash import __version__
+from tests.packaging.surroundings import SERVERS, missing_tools, unreachable_server
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -60,3 +62,24 @@ def test_the_recipe_for_conda_has_the_version_and_the_commands_of_the_project() 
     assert recipe()["context"]["version"] == __version__
     commands = {**project()["scripts"], **project()["gui-scripts"]}
     assert recipe()["build"]["python"]["entry_points"] == [f"{name} = {call}" for name, call in commands.items()]
+
+
+def test_tools_that_are_not_installed_are_named_with_the_line_that_installs_them() -> None:
+    installed = {"Xvfb": "/usr/bin/Xvfb", "xdotool": "/usr/bin/xdotool"}
+    assert missing_tools(installed.get) == (
+        "make package needs desktop-file-validate, appstreamcli. Run: sudo apt install desktop-file-utils appstream"
+    )
+    assert missing_tools(lambda tool: f"/usr/bin/{tool}") == ""
+
+
+def test_a_server_that_cannot_be_reached_is_named_with_what_does_without_it() -> None:
+    def refuse(address: str) -> object:
+        raise OSError("Name or service not known")
+
+    assert unreachable_server("conda", refuse) == (
+        f"{SERVERS['conda']} cannot be reached (Name or service not known). "
+        "make package PACKAGE_OPTIONS=--offline builds from this machine's interpreter and PyPI's files."
+    )
+    asked: list[str] = []
+    assert unreachable_server("appimage", asked.append) == ""
+    assert asked == [SERVERS["appimage"]]

@@ -3,12 +3,15 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from gpudash.cli.terminal.output import RequestError, leave
 from gpudash.session.addresses import Address, ServerAddress, SshHost, StandardInput, parse_address
+
+if TYPE_CHECKING:
+    from gpudash.session.recordings.file_kinds import FoundFile
 
 
 def _address(_type: Any, tokens: Any) -> Address:
@@ -100,7 +103,7 @@ def _open_file(path: Path) -> int:
     except (ValueError, RecordingError) as error:
         raise RequestError(str(error)) from None
     if found.kind == "trace" and not has_display():
-        return _print_trace(path, as_json=False)
+        return _print_found_trace(found, as_json=False)
     if found.kind == "scalars" and not has_display():
         raise RequestError("There is no display to open a window on.", "tensorboard --logdir shows it in a browser.")
     if not has_display():
@@ -111,17 +114,22 @@ def _open_file(path: Path) -> int:
     require_qt()
     from gpudash.ui.app import run
 
-    return leave(*run(path=found.path))
+    return leave(*run(found=found))
 
 
 def _print_trace(path: Path, *, as_json: bool) -> int:
-    from gpudash.cli.recordings.profiler_trace import print_trace
     from gpudash.session.recordings.file_kinds import find_file
 
     try:
         found = find_file(path)
     except ValueError as error:
         raise RequestError(str(error)) from None
+    return _print_found_trace(found, as_json=as_json)
+
+
+def _print_found_trace(found: "FoundFile", *, as_json: bool) -> int:
+    from gpudash.cli.recordings.profiler_trace import print_trace
+
     if found.kind != "trace":
         raise RequestError(
             f"{found.title} is {_KINDS[found.kind]}, not a trace of torch.profiler.", _OTHER_TABLES[found.kind]

@@ -1,12 +1,11 @@
 """The output of commands: exactly one JSON document on stdout, everything else on stderr.
 
-rich is imported only where something is printed with it; opening a window does not need it.
+rich and json are imported only where something is printed with them; opening a window needs neither.
 """
 
 from __future__ import annotations
 
 import enum
-import json
 import logging
 import os
 import sys
@@ -248,6 +247,8 @@ def json_visible(text: str) -> str:
     """The same JSON document, with control and invisible characters escaped as ``\\u…``."""
     if text.isprintable():
         return text
+    import json
+
     unseen = {mark for mark in text if mark not in "\n\t" and category(mark) in UNSEEN}
     return text.translate({ord(mark): json.dumps(mark)[1:-1] for mark in unseen})
 
@@ -261,6 +262,8 @@ def print_json(document: Mapping[str, Any]) -> None:
 
     ``resources/guide/json.md`` describes every document.
     """
+    import json
+
     from gpudash.telemetry.records import plain
 
     whole = {"format": JSON_FORMAT, "status": "finished", **document}

@@ -69,7 +69,7 @@ class FleetView:
     Attributes:
         gpu: the GPU, as it was when the view was created.
         store: the fetched readings, at the position set by `seek`.
-        recording: the GPU's name, used to name saved files.
+        recording_path: the GPU's name, used to name saved files.
         began_wall_s: seconds since the epoch at session time 0.
         points: largest number of points of a curve: the width of the plots in pixels.
         fetched: counter that grows with every answer.
@@ -86,7 +86,7 @@ class FleetView:
         self, gpu: FleetGpu, client: Client, began_wall_s: float, ended_wall_s: float, points: int = 1024
     ) -> None:
         self.gpu = gpu
-        self.recording: Path | None = Path(gpu.name.replace("/", " "))
+        self.recording_path: Path | None = Path(gpu.name.replace("/", " "))
         self.settings = Settings()
         uuid = gpu.uuid or gpu.key
         total = None if gpu.total_bytes is None else round(gpu.total_bytes)

@@ -104,7 +104,7 @@ class Session:
         RecordingError: from `start`, when the recording cannot be written.
 
     Attributes:
-        recording: the file that is recorded to; its name is settled once the session has started.
+        recording_path: the file that is recorded to; its name is settled once the session has started.
         machine: the devices.
         runs: the run that is on, and the program that is watched.
         on_record: called with every record, on the session's thread; it must not wait for anything.
@@ -130,7 +130,7 @@ class Session:
         self.settings = settings or Settings()
         let_predictions_ask(without_driver=self.settings.ask_cudnn)
         self.store = Store()
-        self.recording = recording
+        self.recording_path = recording
         self._may_number = may_number
         # Both at one moment: with them the recording turns session time into wall time.
         self.began_wall_s, self._origin = time.time(), time.monotonic()
@@ -196,7 +196,7 @@ class Session:
             if self._measured is None:
                 from gpudash.session.predicting.measured import MeasuredRuns
 
-                self._measured = MeasuredRuns(recordings_folder, lambda: self.recording, self.requests)
+                self._measured = MeasuredRuns(recordings_folder, lambda: self.recording_path, self.requests)
             return self._measured
 
     @property
@@ -280,11 +280,11 @@ class Session:
             RecordingError: one sentence, when the recording cannot be written.
         """
         # First, since it may raise: nothing has been started yet that would have to be stopped.
-        if self.recording is not None:
+        if self.recording_path is not None:
             source, product = self.host_capacity_source, self.machine.host.product
             meta = session_meta(self.began_wall_s, self.settings, product, source)
-            self._recorder = Recorder(self.recording, meta=meta, may_number=self._may_number)
-            self.recording = self._recorder.path
+            self._recorder = Recorder(self.recording_path, meta=meta, may_number=self._may_number)
+            self.recording_path = self._recorder.path
             self._recorder.summarise(self.store)
         if self._notify:
             self._notifier = self._make_notifier()
@@ -331,7 +331,7 @@ class Session:
         where = self.machine.find(device)
         request = None
         if profile_steps:
-            request = profile_request(profile_steps, self.recording, spec)
+            request = profile_request(profile_steps, self.recording_path, spec)
         following = None
         if not self.running and where.name.startswith("sim"):
             # from before its first request on; the session's thread ends it with the run
@@ -354,7 +354,7 @@ class Session:
             ValueError: one sentence, when so many steps are not profiled.
             RuntimeError: one sentence, when no run is on, steps are being profiled, or the program is the user's own.
         """
-        self.runs.profile(profile_request(steps, self.recording))
+        self.runs.profile(profile_request(steps, self.recording_path))
 
     def watch(self, request: WatchRequest) -> int:
         """Start the user's own program and watch it, as a run of the workload "watch"; returns the run's number.
@@ -468,8 +468,8 @@ class Session:
         """Figures for the status line."""
         lanes, recorder = self._monitor.statistics(), self._recorder
         return Status(
-            recording=self.recording if recorder is not None and recorder.failed is None else None,
-            recording_bytes=size_on_disk(self.recording),
+            recording=self.recording_path if recorder is not None and recorder.failed is None else None,
+            recording_bytes=size_on_disk(self.recording_path),
             rate_hz=self.settings.rate_hz,
             missed=sum(lane.missed for lane in lanes),
             own_cpu_ratio=(sum(lane.cpu_s for lane in lanes) + self._own_cpu_s) / max(self.clock(), 1e-9),
@@ -489,7 +489,7 @@ class Session:
                 name = named[gpu.uuid].name
             facts = {"name": name, "product": gpu.product, "uuid": gpu.uuid, "shared_memory": gpu.shared_memory}
             devices.append({**facts, "metrics": metrics(self.store, gpu.uuid)})
-        found = summary(self.store, self.status(), self.clock(), self.gpus, self.gpu_problem, self.recording)
+        found = summary(self.store, self.status(), self.clock(), self.gpus, self.gpu_problem, self.recording_path)
         return {**found, "devices": devices}
 
     def close(self, when: str = "after it was ended") -> bool:
@@ -584,7 +584,7 @@ class Session:
             self._recorder.close("cancelled" if abandoned else "closed")
 
     def _tidy(self) -> None:
-        trouble = tidy(self.settings, self.recording)
+        trouble = tidy(self.settings, self.recording_path)
         if trouble is not None:
             self._take(Note(time_s=self.clock(), topic=Topic.RECORDINGS, text=trouble))
 

@@ -93,27 +93,26 @@ def find_file(path: Path) -> FoundFile:
         ValueError: one sentence, when there is nothing to open.
     """
     path = Path(os.path.abspath(path.expanduser()))  # noqa: PTH100  # resolve() would follow links and rename the tab
+    title = path.name
     try:
-        folder = path.is_dir()
-        target = path
-        if folder:
-            target = path / SNAPSHOT_NAME
-        if folder and not target.exists():
-            if find_event_files(path):
-                return FoundFile(path, "scalars", path.name)
-            raise ValueError(f"{path.name} is a folder without a {SNAPSHOT_NAME} in it; name the file itself.")
-        with open_regular(target) as file:
+        if path.is_dir():
+            if not (path / SNAPSHOT_NAME).exists():
+                if find_event_files(path):
+                    return FoundFile(path, "scalars", title)
+                raise ValueError(f"{title} is a folder without a {SNAPSHOT_NAME} in it; name the file itself.")
+            path = path / SNAPSHOT_NAME
+        with open_regular(path) as file:
             head = file.read(HEAD_BYTES) or b""
     except FileNotFoundError:
         raise ValueError(f"There is no file {path}.") from None
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}.") from None
     if not head:
-        raise ValueError(f"{path.name} is empty; nothing was written into it.")
+        raise ValueError(f"{title} is empty; nothing was written into it.")
     kind = kind_of(head)
     if kind is None:
         raise ValueError(
-            f"{path.name} is neither a memory snapshot of PyTorch nor a recording of gpudash nor a trace of PyTorch's "
+            f"{title} is neither a memory snapshot of PyTorch nor a recording of gpudash nor a trace of PyTorch's "
             "profiler; it was not opened."
         )
-    return FoundFile(target, kind, path.name)
+    return FoundFile(path, kind, title)

@@ -67,11 +67,6 @@ class OpenedRecording:
         self._thread = threading.Thread(target=self._load, name="gpudash-open-recording", daemon=True)
         self._thread.start()
 
-    @property
-    def place(self) -> Path:
-        """The file."""
-        return self.path
-
     def poll(self) -> Replay | None:
         """The recording, which the caller must close; ``None`` while it is being read.
 
@@ -129,6 +124,9 @@ class OpenedReplay:
     Args:
         replay: owned by the caller that receives it from `poll`.
         title: its name in sentences.
+
+    Attributes:
+        path: the title, since there is no file of the user's.
     """
 
     size_bytes = 0
@@ -136,7 +134,7 @@ class OpenedReplay:
 
     def __init__(self, replay: Replay, title: str) -> None:
         self.title = title
-        self.place = title
+        self.path = title
         self._replay: Replay | None = replay
 
     def poll(self) -> Replay | None:
@@ -252,7 +250,7 @@ class Incoming(Replay):
 
     def _introduce(self, note: Note) -> None:
         details = note.details
-        self.began_wall_s = origin(str(details.get("wall_clock_origin")), self.recording)
+        self.began_wall_s = origin(str(details.get("wall_clock_origin")), self.recording_path)
         self._product = str(details.get("host_product", self._product))
         self.host_capacity_source = str(details.get("host_capacity_source", self.host_capacity_source))
         self._recorder.describe({key: details[key] for key in details if key not in ("format_version", "status")})

@@ -64,7 +64,7 @@ class Replay:
     gpus: tuple[Gpu, ...] = ()
 
     def __init__(self, path: Path, progress: Progress = lambda _part: None) -> None:
-        self.recording = path
+        self.recording_path = path
         self.settings = Settings()
         self.output = OutputLog()
         self._snapshots: SnapshotRequests | None = None
@@ -119,7 +119,7 @@ class Replay:
         """What could not be read, a sentence each."""
         odd = []
         if self._odd:
-            odd = [f"{self._odd} rows of {self.recording.name} make no sense and are left out"]
+            odd = [f"{self._odd} rows of {self.recording_path.name} make no sense and are left out"]
         if self._following is None or not self._following.problem:
             late = []
         else:
@@ -195,7 +195,7 @@ class Replay:
     @property
     def host_name(self) -> str:
         """The name of the machine that was recorded; the file's name if not known."""
-        return self._meta.get("host_name") or self.recording.stem
+        return self._meta.get("host_name") or self.recording_path.stem
 
     def devices(self) -> list[Device]:
         """The devices in the recording."""
@@ -238,14 +238,14 @@ class Replay:
             RecordingError: when the target is the recording itself or cannot be written.
         """
         recording = self._backend.recording
-        if recording is None or recording.source != self.recording:
-            copy_recording(self.recording if recording is None else recording.source, target)
+        if recording is None or recording.source != self.recording_path:
+            copy_recording(self.recording_path if recording is None else recording.source, target)
             return
-        if target.resolve() == self.recording.resolve():
+        if target.resolve() == self.recording_path.resolve():
             raise RecordingError(f"{target} is the recording itself; choose another name")
         try:
             with written_whole(target, private=True) as part:
-                copy_regular(self.recording, part)  # byte by byte: also one that is damaged
+                copy_regular(self.recording_path, part)  # byte by byte: also one that is damaged
         except OSError as error:
             raise RecordingError(f"{target} cannot be written ({error.strerror}); choose another place") from None
 

@@ -41,7 +41,7 @@ class SessionRuns:
             runs = tuple(self._facts(number, view) for number, view in enumerate(store.runs, 1))
             newest_s = store.newest_s
         facts = Facts(began_wall_s=session.began_wall_s, runs=runs, duration_s=newest_s)
-        return LibraryEntry(session.recording or NOWHERE, facts, 0, session.began_wall_s + newest_s, written=True)
+        return LibraryEntry(session.recording_path or NOWHERE, facts, 0, session.began_wall_s + newest_s, written=True)
 
     def _facts(self, number: int, view: RunView) -> RunFacts:
         """The facts of a run; called under the store's lock."""

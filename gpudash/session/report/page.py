@@ -237,7 +237,7 @@ def report(replay: Replay, meta: Mapping[str, str]) -> str:
             "soft",
         )
     )
-    return page(replay.recording.name, body, kind="report")
+    return page(replay.recording_path.name, body, kind="report")
 
 
 def _title(runs: Sequence[RunView]) -> Phrase:
@@ -256,7 +256,8 @@ def _about(replay: Replay, runs: int) -> str:
     count = "no run"
     if runs:
         count = f"{runs} run{'s' if runs != 1 else ''}"
-    return f"{replay.recording.name}: {began:%Y-%m-%d %H:%M:%S} UTC, {format_duration(replay.store.newest_s)}, {count}."
+    duration = format_duration(replay.store.newest_s)
+    return f"{replay.recording_path.name}: {began:%Y-%m-%d %H:%M:%S} UTC, {duration}, {count}."
 
 
 def _name(run: RunView, meta: Mapping[str, str], number: int, runs: int, link: str = "") -> Phrase:

@@ -136,8 +136,8 @@ class RecordingBackend:
             yield self.recording
             self.note(*self.recording.notices)
             return
-        with open_recording(self._path) as opened:
-            yield opened
+        with open_recording(self._path) as recording:
+            yield recording
 
     @contextmanager
     def own_reading(self) -> Iterator[Recording]:

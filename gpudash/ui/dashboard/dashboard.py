@@ -846,7 +846,7 @@ class Dashboard(PlotsPage):
         else:
             text = self._origin
         if not text:
-            text = f"recording {session.recording.name if session.recording else ''}"
+            text = f"recording {session.recording_path.name if session.recording_path else ''}"
         if live is None:
             status, problem = (None, None)
         else:

@@ -237,7 +237,7 @@ class Exporting(QObject):
         if dashboard is None:
             self._report(NO_RECORDING)
             return
-        source = dashboard.session.recording
+        source = dashboard.session.recording_path
         if source is None:
             self._report("This session is not recorded, so there is nothing to export.")
             return
@@ -267,7 +267,7 @@ class Exporting(QObject):
         if page is None:
             self._report(NO_RECORDING)
             return
-        source = page.session.recording
+        source = page.session.recording_path
         out = self._ask(wording, source or Path.home() / "gpudash")
         if out is None:
             return

@@ -128,8 +128,8 @@ def save_recording(workspace: Workspace) -> None:
         return
     session, title = workspace.target.session, "Save Recording As"
     suffix = ".gpudash"
-    if session.recording:
-        start = session.recording.with_suffix(suffix)
+    if session.recording_path:
+        start = session.recording_path.with_suffix(suffix)
     else:
         start = Path.home() / f"gpudash{suffix}"
     if front is not None and front.unlinked is not None:

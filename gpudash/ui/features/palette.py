@@ -234,7 +234,7 @@ class RecordedRuns:
         from gpudash.ui.recordings.library_table import LibraryRow, name_of, runs_of
         from gpudash.units import format_date
 
-        if entry.path == self._workspace.session.recording:
+        if entry.path == self._workspace.session.recording_path:
             return  # its runs are listed under this session
         for run in runs_of(entry):
             row = LibraryRow(entry, run)

@@ -166,5 +166,5 @@ def open_comparison(workspace: Workspace, paths: Sequence[Path]) -> CompareDocum
 
 def compare_with(workspace: Workspace) -> None:
     """List all runs, with the newest run of the current recording ticked, or of the one being recorded."""
-    recording: Path | None = workspace.target_dashboard.session.recording
+    recording: Path | None = workspace.target_dashboard.session.recording_path
     open_library(workspace).offer_to_compare([] if recording is None else [recording])

@@ -244,7 +244,7 @@ def serve_operators(workspace: Workspace, dashboard: Dashboard) -> None:
     """Let a dashboard's operators tab profile its run and find its traces."""
     tab = dashboard.tabs.operators
     tab.set_commanding(dashboard.live)
-    tab.recording = lambda: dashboard.session.recording
+    tab.recording = lambda: dashboard.session.recording_path
     tab.profile_requested.connect(lambda: ask_for_profile(workspace))
     tab.reported.connect(dashboard.status_line.report)
     dashboard.refreshed.connect(lambda: tab.refuse(why_no_profile(workspace)))

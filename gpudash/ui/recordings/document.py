@@ -291,7 +291,7 @@ class RecordingDocument(Document):
         self._shown_run: int | None = None
         self._wanted_run: int | None = None
         self.replay: Replay | None = None
-        self._read: Replay | None = None
+        self._replay: Replay | None = None
         self._slices: Iterator[None] = iter(())
         self.opening = OpeningPage(self.title, READ_ADVICE)
         self.opening.cancelled.connect(self.closed)
@@ -308,7 +308,7 @@ class RecordingDocument(Document):
         if self._closed:
             return
         if self.replay is None:
-            if self._read is None:
+            if self._replay is None:
                 self._poll()
             else:
                 next(self._slices, None)
@@ -329,7 +329,7 @@ class RecordingDocument(Document):
             return
         # A generator: each slice of building the dashboard takes one frame.
         if replay is not None:
-            self._read, self._slices = replay, self._show(replay)
+            self._replay, self._slices = replay, self._show(replay)
         else:
             self.opening.show_progress(round(self._opened.part * self._opened.size_bytes), self._opened.size_bytes)
 
@@ -423,8 +423,8 @@ class RecordingDocument(Document):
             unfinished = "Never ended"
         if not begun:
             unfinished = "Not started yet"
-        seconds, place = end_s - start_s, self._opened.place
-        self.head.show_recording(place, replay.began_wall_s, run, seconds, unfinished, begun=begun)
+        seconds = end_s - start_s
+        self.head.show_recording(self._opened.path, replay.began_wall_s, run, seconds, unfinished, begun=begun)
         dashboard.panel.progress.unfinished = unfinished
         self.run_again.setEnabled(run is not None)
         # Fill the form once per run, since that takes a frame.
@@ -486,8 +486,8 @@ class RecordingDocument(Document):
         # Drop an unfinished generator before closing what it builds on.
         self._slices = iter(())
         self._opened.give_up()
-        if self._read is not None:
-            self._read.close()
+        if self._replay is not None:
+            self._replay.close()
 
 
 FILE_LEAST_PX = 160
@@ -523,7 +523,7 @@ class RecordingHead(QWidget):
 
     def show_recording(
         self,
-        place: Path | str,
+        path: Path | str,
         began_wall_s: float,
         run: RunView | None,
         seconds: float,
@@ -534,18 +534,18 @@ class RecordingHead(QWidget):
         """Show what is known about the recording.
 
         Args:
-            place: the file, or the name of another source.
+            path: the file, or the name of another source.
             began_wall_s: seconds since the epoch at session time 0.
             run: the run at the current position.
             seconds: the length of the recording.
             unfinished: the text for a run that has not ended at that position.
             begun: whether the run has begun at that position.
         """
-        if isinstance(place, Path):
-            self._name = place.name
+        if isinstance(path, Path):
+            self._name = path.name
         else:
-            self._name = place
-        self.file.setToolTip(plain_tip(str(place)))
+            self._name = path
+        self.file.setToolTip(plain_tip(str(path)))
         if run is None:
             what = "Session"
         else:

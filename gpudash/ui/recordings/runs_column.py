@@ -177,7 +177,7 @@ class RunsColumn(QFrame):
         """Show a run: in the plots if it belongs to this session, otherwise in a tab."""
         if row.run is None:
             self.said.emit(unreadable(row.entry))
-        elif row.entry.path == (self._session.recording or NOWHERE):
+        elif row.entry.path == (self._session.recording_path or NOWHERE):
             self.own_chosen.emit(row.run.number)
         else:
             self.opened.emit(row.entry.path, row.run.number)

@@ -99,7 +99,7 @@ class Leaving(QObject):
         session = self._workspace.session.live
         assert session is not None and self._run is not None and self._box is not None
         kept = "Its recording is kept."
-        if session.recording is None:
+        if session.recording_path is None:
             kept = "It is not being recorded."
         length = _length(session.clock() - self._run.began_s)
         what = "Closing the window stops it."

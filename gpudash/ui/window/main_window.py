@@ -61,7 +61,7 @@ class MainWindow(QMainWindow):
         self._why_closed = "after the window was closed"
         past = None
         if session.live is None:
-            past = session.recording
+            past = session.recording_path
         if past is None:
             self._own_title = TITLE
         else:

@@ -229,6 +229,11 @@ class Workspace(QWidget):
         except ValueError as error:
             self.notice.report(str(error))
             return False
+        self.open_found(found, remember=remember, run=run)
+        return True
+
+    def open_found(self, found: FoundFile, *, remember: bool = True, run: int | None = None) -> None:
+        """Open what `find_file` found; as `open`."""
         self.notice.dismiss()
         if remember:
             add_recent(found.path)
@@ -239,10 +244,9 @@ class Workspace(QWidget):
                 self.add(self.openers[found.kind](found), found.path, found.title)
             except (OSError, ValueError, RuntimeError) as error:
                 self.notice.report(f"{found.title} cannot be opened: {error}")
-                return True
+                return
         if run is not None:
             self._open[found.path].show_run(run)
-        return True
 
     def open_dropped(self, paths: Iterable[Path]) -> None:
         """Open dropped files. A Python file becomes the script to run, a model folder the model to predict."""

@@ -73,7 +73,7 @@ def test_a_run_of_this_session_is_compared_with_one_that_is_ticked(
 ) -> None:
     MADE.record(recordings_folder() / "kept.gpudash")
     session = FakeSession()
-    session.recording = recordings[2]
+    session.recording_path = recordings[2]
     window = open_window(session)
     window.menus.actions["analyse.compare"].trigger()
     library = ticked(window, qtbot)

@@ -59,10 +59,12 @@ def test_help_of_workloads_loads_their_specs_and_neither_numpy_nor_torch() -> No
     assert "gpudash.specs" in found
 
 
-def test_the_front_page_and_the_version_load_no_parser_of_command_lines() -> None:
+def test_the_front_page_and_the_version_load_no_parser_of_command_lines_and_no_more_than_they_print_with() -> None:
     pages = [["--help"], ["-h"], ["help"], ["--version"], ["version"]]
     code = f"from gpudash.cli import run\nfor page in {pages!r}: assert run(page) == 0"
-    assert loaded(code, ("cyclopts", "attrs", "numpy", "pydantic")) == set()
+    parser = ("cyclopts", "attrs", "numpy", "pydantic")
+    more = ("ctypes", "fractions", "json", "rich.table", "gpudash.system.log")
+    assert loaded(code, (*parser, *more)) == set()
 
 
 def test_commands_that_look_at_the_machine_load_no_torch_of_a_build_without_devices() -> None:

@@ -56,7 +56,7 @@ def test_a_recording_gets_another_name_when_somebody_takes_the_first(
     somebody = Recorder(taken, meta={})
     monkeypatch.setattr("gpudash.session.recording_target", lambda *_args, **_facts: taken)
     session = watch._started(watch.WatchOptions())
-    assert session.recording == tmp_path / "taken-2.gpudash"
+    assert session.recording_path == tmp_path / "taken-2.gpudash"
     assert session.close()
     somebody.close()
 

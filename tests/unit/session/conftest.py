@@ -210,8 +210,8 @@ Make = Callable[..., Live]
 
 
 def reopened(live: Live) -> Recording:
-    assert live.session.recording is not None
-    return open_recording(live.session.recording)
+    assert live.session.recording_path is not None
+    return open_recording(live.session.recording_path)
 
 
 @pytest.fixture

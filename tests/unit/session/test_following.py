@@ -250,7 +250,7 @@ def test_lines_of_a_monitor_are_a_session_of_their_own(tmp_path: Path) -> None:
     incoming.seek(3.0)
     assert incoming.store.latest(*KEY).value == 1060
     incoming.save_recording(tmp_path / "kept.gpudash")
-    folder = incoming.recording.parent
+    folder = incoming.recording_path.parent
     assert incoming.close()
     assert not folder.exists()
     kept = Replay(tmp_path / "kept.gpudash")

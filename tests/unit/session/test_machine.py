@@ -279,8 +279,8 @@ def test_a_recording_says_which_gpus_were_simulated_and_opens_so(make: Make) -> 
     assert note.text == "Simulated GPU (SIMULATED)"
     assert note.details["torch_names"] == {"sim:0": "SIM-0-8GiB"}
     live.session.close()
-    assert live.session.recording is not None
-    opened = Replay(live.session.recording)
+    assert live.session.recording_path is not None
+    opened = Replay(live.session.recording_path)
     assert [(found.uuid, found.simulated) for found in opened.gpus] == [("SIM-0-8GiB", True)]
     assert [device.name for device in opened.devices() if device.simulated] == ["sim:0"]
     assert opened.device_text("SIM-0-8GiB") == "sim:0 (SIMULATED)"

@@ -405,8 +405,8 @@ def test_of_several_processes_the_parts_of_the_first_rank_count() -> None:
     assert {stage.seconds for stage in around.events(StageFinished)} == {1.0}
 
 
-def scalars(*rows: list[Any]) -> dict[str, Any]:
-    return {"type": "scalars", "scalars": list(rows)}
+def scalars(*rows: list[Any], tracker: Any = "tensorboard") -> dict[str, Any]:
+    return {"type": "scalars", "tracker": tracker, "scalars": list(rows)}
 
 
 def test_what_is_written_for_tensorboard_is_the_loss_of_the_step_that_the_optimizer_made() -> None:
@@ -438,6 +438,19 @@ def test_what_is_written_for_tensorboard_is_the_loss_of_the_step_that_the_optimi
         "What is plotted is what the program writes for TensorBoard: Loss/train, Loss/val, val/acc, KL loss."
     )
     assert news.knows_losses and not news.reads_metrics
+
+
+@pytest.mark.parametrize(
+    ("tracker", "label"), [("wandb", "Weights & Biases"), ("mlflow", "MLflow"), ("<b>", "a tracker"), ([], "a tracker")]
+)
+def test_the_note_names_the_tracker_that_the_program_writes_for(tracker: Any, label: str) -> None:
+    around = Surrounded()
+    news = news_of(around)
+    around.now_s = 30.0
+    news.take(peer(), scalars(["loss", 0, us(21), 1.0], tracker=tracker))
+    news.printed([], last=True)
+    (note,) = (note for note in around.events(Note) if note.topic == Topic.FROM_OUTPUT)
+    assert note.text == f"What is plotted is what the program writes for {label}: loss."
 
 
 def test_the_output_is_not_read_beside_scalars_and_neither_beside_what_a_program_tells() -> None:

@@ -43,8 +43,8 @@ def live(make: Make) -> Live:
 
 @pytest.fixture
 def reopened(live: Live) -> Replay:
-    assert live.session.recording is not None
-    return Replay(live.session.recording)
+    assert live.session.recording_path is not None
+    return Replay(live.session.recording_path)
 
 
 def test_devices_and_their_names_are_the_same(live: Live, reopened: Replay) -> None:

@@ -271,7 +271,7 @@ def test_closing_when_nothing_hangs_waits_for_nothing(make: Make) -> None:
     assert seconds < CLOSE_TIMEOUT_S / 2
     with reopened(live) as opened:
         assert opened.meta["status"] == "closed"
-    assert not live.session.recording.with_name("run.gpudash-wal").exists()  # type: ignore[union-attr]
+    assert not live.session.recording_path.with_name("run.gpudash-wal").exists()  # type: ignore[union-attr]
 
 
 def test_a_run_that_never_began_does_not_end_the_one_before_it_again(make: Make) -> None:

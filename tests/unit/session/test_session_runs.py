@@ -21,7 +21,7 @@ class Begun:
 
     def __init__(self, recording: Path | None = Path("/r/now.gpudash")) -> None:
         self.store = Store()
-        self.recording = recording
+        self.recording_path = recording
         self.titles: dict[int, str] = {}
 
     def run_title(self, number: int) -> str:
@@ -50,7 +50,7 @@ def test_a_run_that_is_on_and_one_that_has_ended_are_told_with_their_outlines() 
     session.run(1.0, 9.0)
     session.run(20.0, None)
     entry = runs(session).entry()
-    assert entry.path == session.recording and entry.written and entry.facts is not None
+    assert entry.path == session.recording_path and entry.written and entry.facts is not None
     first, second = entry.facts.runs
     assert (first.number, first.status, first.device, first.loss) == (1, "out_of_memory", "sim:0", 0.5)
     assert (second.number, second.status, second.began_s) == (2, "running", 20.0)

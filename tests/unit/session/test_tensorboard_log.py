@@ -73,7 +73,7 @@ def test_a_file_opens_as_a_replay_that_leaves_nothing_behind(tmp_path: Path) -> 
     path = write(tmp_path / "logs", {"loss": 3.0}, {"loss": 1.0})
     assert find_file(path).kind == find_file(path.parent).kind == "scalars"
     replay = TensorBoardReplay(path)
-    private = replay.recording.parent
+    private = replay.recording_path.parent
     (run,) = replay.store.end.runs
     assert (run.workload, run.status, run.step) == ("logs", "finished", 2) and private.exists()
     assert replay.close() and not private.exists()

@@ -14,7 +14,7 @@ from gpudash.agent.server import Peer
 from gpudash.agent.wire import number_in
 from gpudash.session.watching.ending import Raised
 from gpudash.session.watching.messages.step_parts import HeardParts
-from gpudash.session.watching.messages.tracked_scalars import TrackedScalars
+from gpudash.session.watching.messages.tracked_scalars import TrackedScalars, tracker_label
 from gpudash.session.watching.output.printed_metrics import Printed
 from gpudash.telemetry.records import Event, Note, StepFinished, Topic
 
@@ -102,6 +102,7 @@ class ProgramNews:
         self._tracked = TrackedScalars()
         self._tracked_fields: list[str] = []
         self._tracking: int | None = None
+        self._tracker = ""
         self._newest_step = 0
         self._newest_number = 0
         self._counts_steps = False
@@ -288,7 +289,7 @@ class ProgramNews:
             self._report_printed(math.inf if last else self._clock() - HOLD_S)
 
     def _scalars(self, peer: Peer, message: Message) -> None:
-        """What one process writes for TensorBoard: of several ranks the first that does. Its output is not read then,
+        """What one process writes for a tracker: of several ranks the first that does. Its output is not read then,
         which as a rule has the same losses.
         """
         if self._reports_metrics or self._tracking not in (None, peer.pid):
@@ -296,6 +297,7 @@ class ProgramNews:
         found = self._tracked.take(message.get("scalars"), self.session_time)
         if found and self._tracking is None:
             self._tracking = peer.pid
+            self._tracker = tracker_label(message.get("tracker"))
             self._printed.clear()
         self._printed.extend(found)
 
@@ -306,7 +308,7 @@ class ProgramNews:
             return
         self._tracked_fields += new
         named = ", ".join(self._tracked_fields)
-        text = f"What is plotted is what the program writes for TensorBoard: {named}."
+        text = f"What is plotted is what the program writes for {self._tracker}: {named}."
         self.reads_metrics = False
         self.note(Topic.FROM_OUTPUT, text, reads=False)
 

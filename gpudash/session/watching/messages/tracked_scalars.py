@@ -1,4 +1,4 @@
-"""What a program writes for TensorBoard while it is watched, as losses of its run."""
+"""What a program writes for a tracker of experiments while it is watched, as losses of its run."""
 
 from __future__ import annotations
 
@@ -16,6 +16,16 @@ MOST_AT_ONCE = 1000
 
 MOST_TAGS = 100
 """Names that are remembered."""
+
+_TRACKERS = {"tensorboard": "TensorBoard", "wandb": "Weights & Biases", "mlflow": "MLflow"}
+"""What the agent calls a tracker → its name."""
+
+
+def tracker_label(tracker: object) -> str:
+    """The name of the tracker that a message of scalars is of."""
+    if not isinstance(tracker, str):
+        return "a tracker"
+    return _TRACKERS.get(tracker, "a tracker")
 
 
 class TrackedScalars:
