@@ -17,6 +17,7 @@ from gpudash.cli.recordings.open import open_address
 from gpudash.cli.terminal.output import RequestError
 from gpudash.session import Replay
 from gpudash.session.addresses import parse_address
+from gpudash.session.recordings.file_kinds import FoundFile
 from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.ui.features import file, fleet
 from tests.json_page import undescribed
@@ -30,9 +31,9 @@ class FakeApp(ModuleType):
         super().__init__("gpudash.ui.app")
         self.given: list[tuple[str, Any]] = []
 
-    def run(self, path: Path | None = None, begin: Any = None) -> tuple[int, bool]:
-        if path is not None:
-            self.given.append(("file", path))
+    def run(self, found: FoundFile | None = None, begin: Any = None) -> tuple[int, bool]:
+        if found is not None:
+            self.given.append(("file", found.path))
         else:
             begin(self)
         return 0, True

@@ -51,7 +51,7 @@ def test_what_finds_no_room_even_so_is_left_out_whole_and_named(width: int, caps
 
 def test_the_columns_that_may_be_spared_go_first(capsys: pytest.CaptureFixture[str]) -> None:
     told = printed(36, capsys, "busy")
-    assert told.endswith("text: busy.\n") or "text: busy, power" in told
+    assert told.endswith("columns: busy.\n") or "columns: busy, power" in told
 
 
 def test_a_column_without_a_word_goes_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
