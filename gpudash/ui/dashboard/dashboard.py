@@ -314,7 +314,7 @@ class Dashboard(PlotsPage):
     def _form_values(self) -> object:
         """What is asked for, whatever device is chosen."""
         if self.panel.watching:
-            return self.panel.script.script()
+            return replace(self.panel.script.script(), simulate="", as_cuda=False)
         return self.panel.workload.currentData(), self.panel.form.values()
 
     def select_device(self, key: str) -> None:
@@ -325,12 +325,16 @@ class Dashboard(PlotsPage):
                 self.panel.choose_device(device.name)
 
     def _simulate(self, card: SimulatedCard) -> None:
-        """Make a card the device of the form: of the user's own program by its field, else as a device of its own."""
+        """Make a card the device of the form: of the user's own program by its field, else as a device of its own.
+
+        On the first screen it is the device of whatever is chosen there: one of its own, for the program too.
+        """
         live = self.session.live
         if live is None:
             return
         if self.panel.watching:
             self.panel.script.simulate.set_card(exact_text(card))
+        if self._is_scripts_own:
             return
         if self.session.running:
             self.status_line.report("A run is on; another card can be chosen once it has ended.")
@@ -364,16 +368,21 @@ class Dashboard(PlotsPage):
         }
         used = {content.key: content.used or 0.0 for content in contents}
         selected = next((key for key, device in by_key.items() if device.uuid == self.selected), "")
-        if self.panel.watching:
+        if self._is_scripts_own:
             selected = self._card_of_script()
         self.chooser.show_answers(
             answers,
             {key: device.name for key, device in by_key.items()},
             {key: used.get(device.memory, 0.0) for key, device in by_key.items()},
             selected,
-            () if self.panel.watching else [key for key, device in by_key.items() if device.uuid not in made],
+            () if self._is_scripts_own else [key for key, device in by_key.items() if device.uuid not in made],
             inviting=self.first_screen is not None,
         )
+
+    @property
+    def _is_scripts_own(self) -> bool:
+        """Whether a chosen card is that of the user's own program alone, which has no device of the session."""
+        return self.panel.watching and self.first_screen is None
 
     def _card_of_script(self) -> str:
         """Key of the card that the user's own program is to run on; "" for none."""
@@ -614,6 +623,14 @@ class Dashboard(PlotsPage):
             name = self.panel.device_name
             return next((d.uuid for d in self.session.devices() if d.name == name and d.uuid), "host")
         return self._selected
+
+    @property
+    def selected_name(self) -> str:
+        """torch's name of the device shown; of a GPU that torch does not know, the name on its card."""
+        for device in self.session.devices():
+            if (device.uuid or "host") == self.selected:
+                return device.name
+        return self.session.device_text(self.selected)
 
     @property
     def topic(self) -> str | None:

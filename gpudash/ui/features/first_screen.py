@@ -102,6 +102,7 @@ class Beginnings(QObject):
         self._scripts: Sequence[LastScript] = ()
         self._programs_due = self._free_due = float("-inf")
         self._free: int | None = None
+        self._free_on = ""
         self.screen = FirstScreen(workspace.colours)
         self._connect()
 
@@ -141,12 +142,14 @@ class Beginnings(QObject):
         if found is not None:
             found = [one for one in found if one.gpu_bytes or one.seconds >= LEAST_S]
         self.screen.program.show_programs(found, self.programs.problem)
+        marked = self._workspace.dashboard.selected_name
+        if now >= self._free_due or marked != self._free_on:
+            self._free_due = now + FREE_S
+            self._free_on = marked
+            self._free = self._free_bytes(marked)
+            self.screen.model.show_free(self._free, marked)
         self._show_models()
         self._show_scripts(seen)
-        if now >= self._free_due:
-            self._free_due = now + FREE_S
-            self._free = self._free_bytes()
-            self.screen.model.show_free(self._free, self._workspace.dashboard.panel.device_name)
 
     def _show_models(self) -> None:
         if self._models_thread is None:
@@ -171,15 +174,20 @@ class Beginnings(QObject):
             self._scripts = last_scripts(self._library)
         self.screen.script.show_scripts(self._scripts, self._free)
 
-    def _free_bytes(self) -> int | None:
-        """What is free where the next run would be."""
+    def _free_bytes(self, marked: str) -> int | None:
+        """What is free on the device whose card is marked; ``None`` where that is not known."""
         live = self._workspace.session.live
         if live is None:
             return None
         try:
-            return live.estimates.target(self._workspace.dashboard.panel.device_name).free_bytes
+            return live.estimates.target(marked).free_bytes
         except ValueError:
-            return None
+            pass  # no run can use it, as a GPU beside a CPU build of torch: its driver tells what is free all the same
+        with live.store.lock:
+            free = live.store.latest("gpu", "free_bytes", self._workspace.dashboard.selected).value
+        if isinstance(free, int | float):
+            return int(free)
+        return None
 
     def _take_script(self, script: LastScript) -> None:
         dashboard = self._workspace.dashboard
