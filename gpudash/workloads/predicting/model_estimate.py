@@ -88,7 +88,7 @@ def estimates(
         ranks: where each rank of a training on several devices is to fit, in place of ``target``.
         alternatives: whether to look for the largest batch, the longest sequence and what else would fit.
         followed: is called before the first estimate with what was followed, of several devices for the one that
-            decides.
+            decides; and before each that ends with a changed run among its alternatives, with what that comes to.
         cards: further cards to judge whether the model fits; none of a training on several devices.
 
     Raises:
@@ -305,7 +305,7 @@ class _ModelEstimation:
         possible = [*self._smaller(followed, found), *changes(self._spec)]
         for change in possible:
             if not change.changes_training:
-                yield change.label, self._changed(followed, change)
+                yield change.label, self._changed(followed, change, self._report_followed)
         if not self._ranks:
             with suppress(RefusedError):
                 for alternative in spread_over(self._spec, self._target, self._elsewhere, self._trace_of):
@@ -314,7 +314,7 @@ class _ModelEstimation:
         yield SEVERAL_GPUS, None
         for change in possible:
             if change.changes_training:
-                yield change.label, self._changed(followed, change)
+                yield change.label, self._changed(followed, change, self._report_followed)
         for alternative in unchanged(self._trace_on, self._target, found, self._elsewhere):
             yield alternative.change, alternative
 
@@ -335,8 +335,16 @@ class _ModelEstimation:
         assert isinstance(spec, ModelSpec)
         return self._followed(spec, where).trace
 
-    def _changed(self, before: FollowedCode, change: SpecChange) -> Alternative | None:
-        """The alternative that ``change`` is; ``None`` when the changed model cannot be followed."""
+    def _changed(
+        self, before: FollowedCode, change: SpecChange, report_followed: Followed | None = None
+    ) -> Alternative | None:
+        """The alternative that ``change`` is; ``None`` when the changed model cannot be followed.
+
+        Args:
+            before: the unchanged model.
+            report_followed: is called with what was followed, so that its drawing goes out with the estimate that has
+                the alternative as its last.
+        """
         try:
             spec = change.applied(self._spec)
             assert isinstance(spec, ModelSpec)
@@ -344,6 +352,8 @@ class _ModelEstimation:
         except (ValidationError, RefusedError):
             return None
         found, model = judge(followed.trace, self._target, spec.name), followed.model
+        if report_followed is not None:
+            report_followed(followed.trace, self._target, found)
         slowdown, slowdown_from = self._slowdown(before.model, spec, model, change)
         host_bytes = bus_seconds = None
         if model is not None and model.host_bytes > 0:
