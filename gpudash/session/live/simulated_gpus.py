@@ -95,7 +95,7 @@ class SimulatedGpus:
         return self._own[-1].name
 
     @property
-    def requested(self) -> bool:
+    def were_requested(self) -> bool:
         """Whether cards were asked for when the session was made."""
         return bool(self._wanted.cards)
 

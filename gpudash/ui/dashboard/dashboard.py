@@ -315,7 +315,9 @@ class Dashboard(PlotsPage):
         """What is asked for, whatever device is chosen."""
         if self.panel.watching:
             return replace(self.panel.script.script(), simulate="", as_cuda=False)
-        return self.panel.workload.currentData(), self.panel.form.values()
+        values = self.panel.form.values()
+        values.pop("devices", None)
+        return self.panel.workload.currentData(), values
 
     def select_device(self, key: str) -> None:
         """Show the device with this key ("host" or a GPU's UUID) in the plots, and run on it where torch can."""

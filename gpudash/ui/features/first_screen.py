@@ -13,6 +13,7 @@ from PySide6.QtCore import QObject
 
 from gpudash.session.watching.attaching.candidates import Candidate, CandidatePoll, candidates
 from gpudash.session.watching.request import arguments_of, program_name
+from gpudash.specs import DEFAULT_WORKLOAD, build, workloads
 from gpudash.specs.model_names import NamedModel, cached_models, known_models
 from gpudash.telemetry.runs import WATCH
 from gpudash.ui.dashboard.first_screen.page import FirstScreen
@@ -117,6 +118,7 @@ class Beginnings(QObject):
         screen.train.clicked.connect(workspace.start_run)
         screen.demo.clicked.connect(lambda: play_demo(workspace))
         screen.form.clicked.connect(lambda: workspace.dashboard.show_form())
+        workspace.dashboard.panel.changed.connect(self._show_start)
         workspace.refreshed.connect(self.refresh)
         workspace.colours_changed.connect(lambda: screen.set_palette(workspace.colours))
         workspace.at_close(self._close)
@@ -124,6 +126,7 @@ class Beginnings(QObject):
     def show(self) -> None:
         """Bring the first screen to the front."""
         self._workspace.show_dashboard()
+        self._show_start()
         self._workspace.dashboard.show_first_screen(self.screen)
         self._programs_due = self._free_due = float("-inf")
 
@@ -150,6 +153,14 @@ class Beginnings(QObject):
             self.screen.model.show_free(self._free, marked)
         self._show_models()
         self._show_scripts(seen)
+
+    def _show_start(self) -> None:
+        """Say what F5 runs, which is what the form holds: the default training, or what was asked for last."""
+        panel = self._workspace.dashboard.panel
+        workload = ""
+        if panel.watching or panel.spec() != build(workloads()[DEFAULT_WORKLOAD], {}):
+            workload = panel.workload.currentText()
+        self.screen.show_start(workload, panel.start_text(), ready=panel.ready)
 
     def _show_models(self) -> None:
         if self._models_thread is None:

@@ -28,6 +28,7 @@ from gpudash.telemetry.runs import RunView, run_of
 from gpudash.ui.dashboard.banner import python_of, report_of
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.features.file import save_recording
+from gpudash.ui.forms.last_form import LastForm, remember_form
 from gpudash.ui.forms.run_progress import WATCH, asks_nothing
 from gpudash.ui.forms.start_button import name_of_stop
 from gpudash.ui.widgets.labels import worded_button
@@ -45,6 +46,7 @@ def commands(workspace: Workspace) -> list[Command]:
     """Carry out what banners, panels and the tabs of operators ask for; the commands of Run, and Copy as Python."""
     workspace.action.connect(partial(_answer, workspace))
     if workspace.live:
+        _follow_form(workspace)
         workspace.dashboard.happened.connect(partial(_take_snapshot, workspace))
         workspace.dashboard.panel.snapshot_requested.connect(partial(save_snapshot, workspace))
     workspace.serve_dashboards(partial(serve_operators, workspace))
@@ -151,6 +153,20 @@ def _answer(workspace: Workspace, action: str, event: Event | None) -> None:
         report = report_of(event)
         if report is not None:
             workspace.open(report)
+
+
+def _follow_form(workspace: Workspace) -> None:
+    """Begin with what the form asked for last, and keep what it asks for at the end."""
+    panel = workspace.dashboard.panel
+    last = LastForm(panel, workspace.session)
+    workspace.dashboard.refreshed.connect(last.choose_devices)
+
+    def keep() -> None:
+        # What a demo has put there is nobody's choice.
+        if not workspace.playing_demo:
+            remember_form(panel)
+
+    workspace.closing.connect(keep)
 
 
 def _run_of(dashboard: Dashboard, event: Event | None) -> RunView | None:
