@@ -11,6 +11,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QFileDialog, QWidget
 from pytestqt.qtbot import QtBot
 
+from gpudash.devices.names import simulated_gpu
 from gpudash.session.recordings.library import Library, LibraryEntry
 from gpudash.session.watching.attaching.candidates import Candidate
 from gpudash.specs import ModelSpec
@@ -146,7 +147,10 @@ def test_a_chip_that_is_clicked_is_the_only_one_marked_and_what_the_answers_are_
     chip.click()
     settle(window)
     assert is_shown(window), "a card asks for nothing yet"
-    assert (marked_in(window), answers_of(window)) == ([chip.content.key], "at least, GiB spare on sim:0")
+    assert (marked_in(window), answers_of(window)) == (
+        [chip.content.key],
+        f"at least, GiB spare on {chip.content.name}",
+    )
     card = dashboard.panel.script.script().simulate
     assert card == (chip.content.key if workload == "watch" else "")
 
@@ -165,6 +169,14 @@ def test_a_gpu_that_torch_cannot_use_is_answered_by_what_its_driver_has_free(
     assert marked_in(window) == ["GPU-00000000"]
     assert answers_of(window) == f"at least, GiB spare on {session.device_text('GPU-00000000')}"
     assert part(window, Beginnings)._free == free
+
+
+def test_a_programs_own_card_is_called_as_on_its_card(open_window: OpenWindow) -> None:
+    own, other = simulated_gpu(0, 2 * GIB), simulated_gpu(0, 24 * GIB)
+    window = open_window(FakeSession([own, other]).feed(2), first_screen=True)
+    window.workspace.dashboard.select_device(other.uuid)
+    settle(window)
+    assert answers_of(window) == "at least, GiB spare on sim:0 · 24 GiB"
 
 
 @pytest.mark.parametrize("button", ["train", "form"])

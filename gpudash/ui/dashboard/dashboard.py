@@ -23,7 +23,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gpudash.devices.names import SimulatedCard, known_product, shown_name, simulated_card
+from gpudash.devices.names import Device, SimulatedCard, known_product, shown_name, simulated_card
 from gpudash.devices.simulated_cards import address_of, exact_text, is_program_card
 from gpudash.drawing.ghost import RunningGhost
 from gpudash.memory.predicting.card_text import CardsAnswer
@@ -627,12 +627,9 @@ class Dashboard(PlotsPage):
         return self._selected
 
     @property
-    def selected_name(self) -> str:
-        """torch's name of the device shown; of a GPU that torch does not know, the name on its card."""
-        for device in self.session.devices():
-            if (device.uuid or "host") == self.selected:
-                return device.name
-        return self.session.device_text(self.selected)
+    def selected_device(self) -> Device | None:
+        """The device shown; ``None`` for a GPU that torch does not know."""
+        return next((device for device in self.session.devices() if (device.uuid or "host") == self.selected), None)
 
     @property
     def topic(self) -> str | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject
 
+from gpudash.devices.names import Device, badged_name, known_product
 from gpudash.session.watching.attaching.candidates import Candidate, CandidatePoll, candidates
 from gpudash.session.watching.request import arguments_of, program_name
 from gpudash.specs import DEFAULT_WORKLOAD, build, workloads
@@ -145,12 +147,11 @@ class Beginnings(QObject):
         if found is not None:
             found = [one for one in found if one.gpu_bytes or one.seconds >= LEAST_S]
         self.screen.program.show_programs(found, self.programs.problem)
-        marked = self._workspace.dashboard.selected_name
+        marked = self._workspace.dashboard.selected
         if now >= self._free_due or marked != self._free_on:
             self._free_due = now + FREE_S
             self._free_on = marked
-            self._free = self._free_bytes(marked)
-            self.screen.model.show_free(self._free, marked)
+            self._show_free(marked)
         self._show_models()
         self._show_scripts(seen)
 
@@ -185,17 +186,27 @@ class Beginnings(QObject):
             self._scripts = last_scripts(self._library)
         self.screen.script.show_scripts(self._scripts, self._free)
 
-    def _free_bytes(self, marked: str) -> int | None:
-        """What is free on the device whose card is marked; ``None`` where that is not known."""
+    def _show_free(self, marked: str) -> None:
+        """Look what is free on the device whose card or chip is marked, and show it under the name it has there."""
+        session = self._workspace.session
+        device = self._workspace.dashboard.selected_device
+        name = session.device_text(marked)
+        if device is not None:
+            name = known_product(device.product) if device.simulated else ""
+            name = name or badged_name(device.name)
+        self._free = self._free_bytes(marked, device)
+        self.screen.model.show_free(self._free, name)
+
+    def _free_bytes(self, marked: str, device: Device | None) -> int | None:
+        """What is free on a device, by its readings' key; ``None`` where that is not known."""
         live = self._workspace.session.live
-        if live is None:
-            return None
-        try:
-            return live.estimates.target(marked).free_bytes
-        except ValueError:
-            pass  # no run can use it, as a GPU beside a CPU build of torch: its driver tells what is free all the same
-        with live.store.lock:
-            free = live.store.latest("gpu", "free_bytes", self._workspace.dashboard.selected).value
+        if live is not None and device is not None:
+            with suppress(ValueError):  # no run can use it, as a program's own card
+                return live.estimates.target(device.name).free_bytes
+        # Beside a CPU build of torch a GPU's driver tells what is free all the same.
+        store = self._workspace.session.store
+        with store.lock:
+            free = store.latest("gpu", "free_bytes", marked).value
         if isinstance(free, int | float):
             return int(free)
         return None
