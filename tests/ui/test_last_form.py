@@ -45,7 +45,9 @@ def test_a_window_begins_with_the_workload_the_fields_and_the_device_of_the_one_
     spec = panel.spec()
     assert spec is not None and spec.model_dump()["size"] == 256
     assert (panel.workload.currentData(), panel.device_name) == ("matmul", "cuda:1")
-    assert second.workspace.dashboard.first_screen is not None, "it asks for nothing yet"
+    dashboard = second.workspace.dashboard
+    assert dashboard.first_screen is not None, "it asks for nothing yet"
+    assert dashboard.selected == gpu(1).uuid
 
 
 def test_a_start_is_kept_though_the_window_never_closes(open_window: OpenWindow) -> None:

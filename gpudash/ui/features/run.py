@@ -159,13 +159,18 @@ def _follow_form(workspace: Workspace) -> None:
     """Begin with what the form asked for last, and keep what it asks for at the end."""
     panel = workspace.dashboard.panel
     last = LastForm(panel, workspace.session)
-    workspace.dashboard.refreshed.connect(last.choose_devices)
+
+    def choose() -> None:
+        if last.choose_devices():
+            # The cards, which are drawn by now, mark another one.
+            workspace.dashboard.refresh_figures()
 
     def keep() -> None:
         # What a demo has put there is nobody's choice.
         if not workspace.playing_demo:
             remember_form(panel)
 
+    workspace.dashboard.refreshed.connect(choose)
     workspace.closing.connect(keep)
 
 

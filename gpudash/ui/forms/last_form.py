@@ -91,26 +91,30 @@ class LastForm(QObject):
         else:
             panel.take_preset(kept.workload, _usable(kept.values, workloads()[kept.workload]))
 
-    def choose_devices(self) -> None:
+    def choose_devices(self) -> bool:
         """Choose the devices of last time once each of them is there; not where the user or a run has taken one, nor
         where a card to simulate was asked for at the start.
+
+        Returns:
+            Whether they have been chosen now.
         """
         if not self._memories:
-            return
+            return False
         panel, live = self._panel, self._session.live
         is_other = panel.workload.currentData() != self._workload or panel.has_chosen_device
         if live is None or live.running or is_other or live.machine.simulated.were_requested:
             self._memories = []
-            return
+            return False
         names = {device.memory: device.name for device in self._session.devices() if device.problem is None}
         if not {*self._memories} <= names.keys():
-            return
+            return False
         found = [names[memory] for memory in self._memories]
         self._memories = []
         if len(found) == 1:
             panel.take_device(found[0])
         else:
             panel.change_fields({"devices": ",".join(found)})
+        return True
 
 
 def _recalled() -> RememberedForm | None:
