@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QPainter, QPixmap
-from PySide6.QtWidgets import QToolButton
+from PySide6.QtWidgets import QScrollArea, QToolButton, QWidget
 
 from gpudash.devices.names import parse_simulated
 from gpudash.session.demo.demo_scenes import SCENES
@@ -79,6 +79,8 @@ def designed_short(player: Player) -> Steps:
     yield lambda: not any("searching" in button.text() for button in fit.findChildren(QToolButton))
     yield player.frames(12)
     row = next((row for row in fit.alternatives if "checkpointing" in row.way.change), fit.alternatives[0])
+    _bring_into_view(row)
+    yield laid_out()
     yield from hand(middle(row), [])
     yield player.frames(12)
     player.picture("picture")
@@ -223,6 +225,15 @@ def _predict(player: Player, name: str, code: str, card: str) -> Steps:
 def _standings(player: Player) -> set[str]:
     """What is known of the cards that have a chip."""
     return {chip.content.text.standing for chip in player.window.workspace.dashboard.chooser.shown}
+
+
+def _bring_into_view(widget: QWidget) -> None:
+    """Scroll to a widget, as whoever points at it has done."""
+    around = widget.parentWidget()
+    while not isinstance(around, QScrollArea):
+        assert around is not None
+        around = around.parentWidget()
+    around.ensureWidgetVisible(widget)
 
 
 def _searching(player: Player) -> bool:

@@ -8,6 +8,7 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.devices.names import Device
 from gpudash.specs import ComparisonSpec
+from gpudash.specs.comparison import PREDICTED_CARD
 from gpudash.ui.forms.device_forms import ComparisonForm
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 from gpudash.units import GIB
@@ -50,6 +51,15 @@ def test_the_fields_of_the_chosen_workload_are_part_of_the_comparison(form: Comp
     assert (spec_of(form).workload, spec_of(form).fields) == ("matmul", {})
     write(form.nested.control("size"), "64")
     assert spec_of(form).chosen.size == 64  # type: ignore[attr-defined]  # a matrix product's
+
+
+def test_where_runs_take_place_on_a_simulated_card_a_comparison_has_a_real_or_a_predicted_one(qtbot: QtBot) -> None:
+    with_gpu, without = ComparisonForm(ComparisonSpec), ComparisonForm(ComparisonSpec)
+    for form, devices in ((with_gpu, [CPU, GPU, SIM]), (without, [CPU, SIM])):
+        qtbot.addWidget(form)
+        form.set_devices(devices, "sim:0")
+    assert with_gpu.second.currentData() == "cuda:0"
+    assert without.second.currentData() == PREDICTED_CARD
 
 
 def test_only_the_chosen_workloads_fields_are_shown(form: ComparisonForm) -> None:

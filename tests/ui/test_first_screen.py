@@ -11,6 +11,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QFileDialog, QWidget
 from pytestqt.qtbot import QtBot
 
+from gpudash.devices.names import simulated_gpu
 from gpudash.session.recordings.library import Library, LibraryEntry
 from gpudash.session.watching.attaching.candidates import Candidate
 from gpudash.specs import ModelSpec
@@ -110,6 +111,72 @@ def test_a_device_that_is_chosen_leaves_it_and_a_value_of_the_form_takes_it_away
     dashboard.panel.change_fields({"batch": 99})
     settle(window)
     assert not is_shown(window)
+
+
+def answers_of(window: MainWindow) -> str:
+    """What the figures beside the models are of."""
+    return screen_of(window).model._what.text()
+
+
+def marked_in(window: MainWindow) -> list[str]:
+    """The cards and chips that are marked, by their keys."""
+    dashboard = window.workspace.dashboard
+    cards = [key for key, card in dashboard.cards._cards.items() if card.property("selected")]
+    return [*cards, *(chip.content.key for chip in dashboard.chooser.shown if chip.content.selected)]
+
+
+def test_the_answers_are_of_the_card_that_is_marked_at_once(window: MainWindow) -> None:
+    beginnings = part(window, Beginnings)
+    beginnings._clock = lambda: float("-inf")  # it is never time to look again
+    assert (marked_in(window), answers_of(window)) == (["GPU-00000000"], "at least, GiB spare on cuda:0")
+    window.workspace.dashboard.select_device("host")
+    settle(window)
+    assert (marked_in(window), answers_of(window)) == (["host"], "at least, GiB spare on cpu")
+
+
+@pytest.mark.parametrize("workload", ["training", "watch"])
+def test_a_chip_that_is_clicked_is_the_only_one_marked_and_what_the_answers_are_of(
+    window: MainWindow, workload: str
+) -> None:
+    dashboard = window.workspace.dashboard
+    dashboard.leave_first_screen()
+    dashboard.panel.workload.setCurrentIndex(dashboard.panel.workload.findData(workload))
+    window.menus.actions["view.first_screen"].trigger()
+    settle(window)
+    chip = dashboard.chooser.shown[0]
+    chip.click()
+    settle(window)
+    assert is_shown(window), "a card asks for nothing yet"
+    assert (marked_in(window), answers_of(window)) == (
+        [chip.content.key],
+        f"at least, GiB spare on {chip.content.name}",
+    )
+    card = dashboard.panel.script.script().simulate
+    assert card == (chip.content.key if workload == "watch" else "")
+
+
+def test_a_gpu_that_torch_cannot_use_is_answered_by_what_its_driver_has_free(
+    open_window: OpenWindow, session: FakeSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = session.devices()[:1]
+    monkeypatch.setattr(session, "devices", lambda: host)
+    monkeypatch.setattr(session, "default_device", lambda: "cpu")
+    session.estimates.refusal = "There is no such device."
+    window = open_window(session, first_screen=True)
+    window.workspace.dashboard.select_device("GPU-00000000")
+    settle(window)
+    free = session.store.latest("gpu", "free_bytes", "GPU-00000000").value
+    assert marked_in(window) == ["GPU-00000000"]
+    assert answers_of(window) == f"at least, GiB spare on {session.device_text('GPU-00000000')}"
+    assert part(window, Beginnings)._free == free
+
+
+def test_a_programs_own_card_is_called_as_on_its_card(open_window: OpenWindow) -> None:
+    own, other = simulated_gpu(0, 2 * GIB), simulated_gpu(0, 24 * GIB)
+    window = open_window(FakeSession([own, other]).feed(2), first_screen=True)
+    window.workspace.dashboard.select_device(other.uuid)
+    settle(window)
+    assert answers_of(window) == "at least, GiB spare on sim:0 · 24 GiB"
 
 
 @pytest.mark.parametrize("button", ["train", "form"])

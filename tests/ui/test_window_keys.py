@@ -242,7 +242,7 @@ def test_a_selection_shows_its_chip_and_filters_the_tables(window: MainWindow, s
     everything = len(window.workspace.dashboard.tabs.events.model.rows)
     window.workspace.dashboard.view.select(19.5, 20.5)
     settle(window)
-    assert window.workspace.dashboard.plots.strip.chip == "19.5-20.5 s ×"
+    assert window.workspace.dashboard.plots.strip.chip == "0:19.5 to 0:20.5 ×"
     assert 0 < len(window.workspace.dashboard.tabs.events.model.rows) < everything
     focus_plot(window)
     press(window, Key.Key_Escape)

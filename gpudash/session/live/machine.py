@@ -141,7 +141,19 @@ class Machine:
         )
 
     def default_device(self) -> str:
-        """The usable CUDA device with most free memory, else the CPU."""
+        """Where a run of the session takes place unless told otherwise: on the first simulated card that was asked for
+        and can be used, else as of `program_device`.
+        """
+        if self.simulated.were_requested:
+            for device in self.devices():
+                if device.simulated and device.problem is None:
+                    return device.name
+        return self.program_device()
+
+    def program_device(self) -> str:
+        """Where a program that runs by itself is likely to compute: on the usable CUDA device with most free memory,
+        else on the CPU.
+        """
         devices = self.devices()
         free = {d.uuid: size for d in devices if d.uuid and (size := self.latest(d.uuid, "free_bytes")) is not None}
         return default_device(devices, free)

@@ -240,7 +240,7 @@ class Session:
         return self.machine.devices()
 
     def default_device(self) -> str:
-        """The usable CUDA device with most free memory, else the CPU."""
+        """Where a run takes place unless told otherwise, as of `Machine.default_device`."""
         return self.machine.default_device()
 
     def simulate(self, card: SimulatedCard) -> str:

@@ -95,6 +95,11 @@ class SimulatedGpus:
         return self._own[-1].name
 
     @property
+    def were_requested(self) -> bool:
+        """Whether cards were asked for when the session was made."""
+        return bool(self._wanted.cards)
+
+    @property
     def chosen(self) -> frozenset[str]:
         """UUIDs of the cards that `simulate` has made."""
         return frozenset(card.uuid for card in self._own[self._given :])

@@ -109,7 +109,7 @@ class Watching:
         if self._cards:
             self._device = self._cards[0]
         else:
-            self._device = wiring.machine.default_device()
+            self._device = wiring.machine.program_device()
         # The socket before the program, which gets its address in the environment.
         self._hearing = Hearing(run_id, self._name, wiring, request.spec, lambda: self._environment)
         self._server, self._reports = self._hearing.server, self._hearing.reports

@@ -23,7 +23,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gpudash.devices.names import SimulatedCard, known_product, shown_name, simulated_card
+from gpudash.devices.names import Device, SimulatedCard, known_product, shown_name, simulated_card
 from gpudash.devices.simulated_cards import address_of, exact_text, is_program_card
 from gpudash.drawing.ghost import RunningGhost
 from gpudash.memory.predicting.card_text import CardsAnswer
@@ -315,8 +315,10 @@ class Dashboard(PlotsPage):
     def _form_values(self) -> object:
         """The values of the form, without the device."""
         if self.panel.watching:
-            return self.panel.script.script()
-        return self.panel.workload.currentData(), self.panel.form.values()
+            return replace(self.panel.script.script(), simulate="", as_cuda=False)
+        values = self.panel.form.values()
+        values.pop("devices", None)
+        return self.panel.workload.currentData(), values
 
     def select_device(self, key: str) -> None:
         """Show the device with this key ("host" or a GPU's UUID) in the plots, and run on it if torch can."""
@@ -326,12 +328,16 @@ class Dashboard(PlotsPage):
                 self.panel.choose_device(device.name)
 
     def _simulate(self, card: SimulatedCard) -> None:
-        """Make a card the form's device: for the user's own program through its field, else as a simulated device."""
+        """Make a card the form's device: for the user's own program through its field, else as a simulated device.
+
+        On the first screen it becomes a simulated device whatever is chosen there, for the program too.
+        """
         live = self.session.live
         if live is None:
             return
         if self.panel.watching:
             self.panel.script.simulate.set_card(exact_text(card))
+        if self._is_scripts_own:
             return
         if self.session.running:
             self.status_line.report("A run is in progress; choose another card once it has ended.")
@@ -365,16 +371,21 @@ class Dashboard(PlotsPage):
         }
         used = {content.key: content.used or 0.0 for content in contents}
         selected = next((key for key, device in by_key.items() if device.uuid == self.selected), "")
-        if self.panel.watching:
+        if self._is_scripts_own:
             selected = self._card_of_script()
         self.chooser.show_answers(
             answers,
             {key: device.name for key, device in by_key.items()},
             {key: used.get(device.memory, 0.0) for key, device in by_key.items()},
             selected,
-            () if self.panel.watching else [key for key, device in by_key.items() if device.uuid not in made],
+            () if self._is_scripts_own else [key for key, device in by_key.items() if device.uuid not in made],
             inviting=self.first_screen is not None,
         )
+
+    @property
+    def _is_scripts_own(self) -> bool:
+        """Whether a chosen card is that of the user's own program alone, which has no device of the session."""
+        return self.panel.watching and self.first_screen is None
 
     def _card_of_script(self) -> str:
         """Key of the card that the user's own program runs on; "" for none."""
@@ -615,6 +626,11 @@ class Dashboard(PlotsPage):
             name = self.panel.device_name
             return next((d.uuid for d in self.session.devices() if d.name == name and d.uuid), "host")
         return self._selected
+
+    @property
+    def selected_device(self) -> Device | None:
+        """The device shown; ``None`` for a GPU that torch does not know."""
+        return next((device for device in self.session.devices() if (device.uuid or "host") == self.selected), None)
 
     @property
     def topic(self) -> str | None:

@@ -159,7 +159,7 @@ class BlocksPanel(QFrame):
         self._requested = 0
         self._reading: _Reading | None = None
         self._carried: BlockMap | None = None
-        head = in_row(title_label("3  BLOCKS AT THAT MOMENT"), 1)
+        head = in_row(title_label("BLOCKS AT THAT MOMENT"), 1)
         in_column(head, self.sums, (ScrolledMap(self.view), 1), parent=self, margins=(10, 6, 10, 6), spacing=4)
         self.hide()
 

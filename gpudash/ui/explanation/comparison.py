@@ -154,7 +154,7 @@ class ComparisonPanel(QFrame):
         super().__init__(parent)
         self.before = SceneWidget(palette, styles, MARGINS)
         self.after = SceneWidget(palette, styles, MARGINS)
-        self._before_head = _Head("3  AS IT IS")
+        self._before_head = _Head("AS IT IS")
         self._after_head = _Head("WITH THE CHANGE")
         panels = []
         for head, plot in ((self._before_head, self.before), (self._after_head, self.after)):

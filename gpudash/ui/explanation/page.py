@@ -115,7 +115,7 @@ class ExplanationPage(QWidget):
         self._total = PlainLabel(role="muted")
         filled = QFrame()
         filled.setProperty("role", "panel")
-        head = in_row(title_label("1  WHAT FILLED IT"), self._total, 1)
+        head = in_row(title_label("WHAT FILLED IT"), self._total, 1)
         in_column(head, self.bar, parent=filled, margins=(12, 6, 12, 6), spacing=4)
         self.right = in_halves((self.plots, 1), (self.blocks, 1), across=False)
         self.middle = in_halves((self.owners, 3), (self.right, 2), across=True)
@@ -279,7 +279,7 @@ class ExplanationPage(QWidget):
             [
                 PlotSpec(
                     id="when",
-                    title=f"3  WHEN · {shown_name(allocator)}",
+                    title=f"WHEN · {shown_name(allocator)}",
                     curves=curves,
                     unit="bytes",
                     lines=(*capped, capacity),
@@ -411,7 +411,7 @@ class OwnersPanel(QFrame):
         self.search.textChanged.connect(self._changed)
         self.table = CallSiteTable("Who allocated it", COLUMNS, EMPTY)
         self.table.row_changed.connect(self.owner_changed)
-        head = in_row(title_label("2  WHO ALLOCATED IT"), self.chip, 1, self.arrangement, self.search, spacing=6)
+        head = in_row(title_label("WHO ALLOCATED IT"), self.chip, 1, self.arrangement, self.search, spacing=6)
         in_column(head, (self.table, 1), parent=self, margins=(10, 6, 8, 6), spacing=4)
 
     def show_owners(self, explanation: Explanation) -> None:

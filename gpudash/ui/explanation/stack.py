@@ -46,7 +46,7 @@ class StackPanel(QFrame):
         self.text.setProperty("role", "code")
         self.text.setAccessibleName("Stack of the selected row")
         self.text.setMinimumHeight(64)
-        self.head = in_row(title_label("4  STACK"), (self._place, 1), self.library, self.copy_button)
+        self.head = in_row(title_label("STACK"), (self._place, 1), self.library, self.copy_button)
         in_column(self.head, (self.text, 1), parent=self, margins=(10, 6, 10, 8), spacing=4)
 
     def show_owner(self, owner: Owner | None) -> None:

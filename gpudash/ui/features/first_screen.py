@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject
 
+from gpudash.devices.names import Device, badged_name, known_product
 from gpudash.session.watching.attaching.candidates import Candidate, CandidatePoll, candidates
 from gpudash.session.watching.request import arguments_of, program_name
+from gpudash.specs import DEFAULT_WORKLOAD, build, workloads
 from gpudash.specs.model_names import NamedModel, cached_models, known_models
 from gpudash.telemetry.runs import WATCH
 from gpudash.ui.dashboard.first_screen.page import FirstScreen
@@ -102,6 +105,7 @@ class Beginnings(QObject):
         self._scripts: Sequence[LastScript] = ()
         self._programs_due = self._free_due = float("-inf")
         self._free: int | None = None
+        self._free_on = ""
         self.screen = FirstScreen(workspace.colours)
         self._connect()
 
@@ -116,6 +120,7 @@ class Beginnings(QObject):
         screen.train.clicked.connect(workspace.start_run)
         screen.demo.clicked.connect(lambda: play_demo(workspace))
         screen.form.clicked.connect(lambda: workspace.dashboard.show_form())
+        workspace.dashboard.panel.changed.connect(self._show_start)
         workspace.refreshed.connect(self.refresh)
         workspace.colours_changed.connect(lambda: screen.set_palette(workspace.colours))
         workspace.at_close(self._close)
@@ -123,6 +128,7 @@ class Beginnings(QObject):
     def show(self) -> None:
         """Switch to the first screen."""
         self._workspace.show_dashboard()
+        self._show_start()
         self._workspace.dashboard.show_first_screen(self.screen)
         self._programs_due = self._free_due = float("-inf")
 
@@ -141,12 +147,21 @@ class Beginnings(QObject):
         if found is not None:
             found = [one for one in found if one.gpu_bytes or one.seconds >= LEAST_S]
         self.screen.program.show_programs(found, self.programs.problem)
+        marked = self._workspace.dashboard.selected
+        if now >= self._free_due or marked != self._free_on:
+            self._free_due = now + FREE_S
+            self._free_on = marked
+            self._show_free(marked)
         self._show_models()
         self._show_scripts(seen)
-        if now >= self._free_due:
-            self._free_due = now + FREE_S
-            self._free = self._free_bytes()
-            self.screen.model.show_free(self._free, self._workspace.dashboard.panel.device_name)
+
+    def _show_start(self) -> None:
+        """Say what F5 runs, which is what the form holds: the default training, or what was asked for last."""
+        panel = self._workspace.dashboard.panel
+        workload = ""
+        if panel.watching or panel.spec() != build(workloads()[DEFAULT_WORKLOAD], {}):
+            workload = panel.workload.currentText()
+        self.screen.show_start(workload, panel.start_text(), ready=panel.ready)
 
     def _show_models(self) -> None:
         if self._models_thread is None:
@@ -171,15 +186,30 @@ class Beginnings(QObject):
             self._scripts = last_scripts(self._library)
         self.screen.script.show_scripts(self._scripts, self._free)
 
-    def _free_bytes(self) -> int | None:
-        """The memory that is free on the device of the next run."""
+    def _show_free(self, marked: str) -> None:
+        """Query the free memory of the device whose card or chip is marked, and show it under its name there."""
+        session = self._workspace.session
+        device = self._workspace.dashboard.selected_device
+        name = session.device_text(marked)
+        if device is not None:
+            name = known_product(device.product) if device.simulated else ""
+            name = name or badged_name(device.name)
+        self._free = self._free_bytes(marked, device)
+        self.screen.model.show_free(self._free, name)
+
+    def _free_bytes(self, marked: str, device: Device | None) -> int | None:
+        """Free bytes of a device, which readings call ``marked``; ``None`` if unknown."""
         live = self._workspace.session.live
-        if live is None:
-            return None
-        try:
-            return live.estimates.target(self._workspace.dashboard.panel.device_name).free_bytes
-        except ValueError:
-            return None
+        if live is not None and device is not None:
+            with suppress(ValueError):  # no run can use it, as a program's own card
+                return live.estimates.target(device.name).free_bytes
+        # Beside a CPU build of torch a GPU's driver tells what is free all the same.
+        store = self._workspace.session.store
+        with store.lock:
+            free = store.latest("gpu", "free_bytes", marked).value
+        if isinstance(free, int | float):
+            return int(free)
+        return None
 
     def _take_script(self, script: LastScript) -> None:
         dashboard = self._workspace.dashboard

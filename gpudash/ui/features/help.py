@@ -174,7 +174,7 @@ MOUSE = (
 )
 
 SNAPSHOT = (
-    ("1 to 4", "Go to a pane"),
+    ("1 to 4", "Go to a pane, in the order in which they are read"),
     ("/", "Search"),
     ("P, O", "Go to the peak, to the out-of-memory"),
     ("T", "Own or total sizes"),

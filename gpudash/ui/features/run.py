@@ -28,6 +28,7 @@ from gpudash.telemetry.runs import RunView, run_of
 from gpudash.ui.dashboard.banner import python_of, report_of
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.features.file import save_recording
+from gpudash.ui.forms.last_form import LastForm, remember_form
 from gpudash.ui.forms.run_progress import WATCH, asks_nothing
 from gpudash.ui.forms.start_button import name_of_stop
 from gpudash.ui.widgets.labels import worded_button
@@ -45,6 +46,7 @@ def commands(workspace: Workspace) -> list[Command]:
     """Handle actions of banners, panels and operator tabs; returns the commands of Run, and Copy as Python."""
     workspace.action.connect(partial(_handle_action, workspace))
     if workspace.live:
+        _follow_form(workspace)
         workspace.dashboard.happened.connect(partial(_take_snapshot, workspace))
         workspace.dashboard.panel.snapshot_requested.connect(partial(save_snapshot, workspace))
     workspace.serve_dashboards(partial(serve_operators, workspace))
@@ -151,6 +153,25 @@ def _handle_action(workspace: Workspace, action: str, event: Event | None) -> No
         report = report_of(event)
         if report is not None:
             workspace.open(report)
+
+
+def _follow_form(workspace: Workspace) -> None:
+    """Begin with what the form asked for last, and keep what it asks for at the end."""
+    panel = workspace.dashboard.panel
+    last = LastForm(panel, workspace.session)
+
+    def choose() -> None:
+        if last.choose_devices():
+            # The cards, which are drawn by now, mark another one.
+            workspace.dashboard.refresh_figures()
+
+    def keep() -> None:
+        # What a demo has put there is nobody's choice.
+        if not workspace.playing_demo:
+            remember_form(panel)
+
+    workspace.dashboard.refreshed.connect(choose)
+    workspace.closing.connect(keep)
 
 
 def _run_of(dashboard: Dashboard, event: Event | None) -> RunView | None:

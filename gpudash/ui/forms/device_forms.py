@@ -182,8 +182,10 @@ class ComparisonForm(SpecForm):
             return
         self._offered = offered
         before = self.first.currentData(), self.second.currentData()
-        if preferred == "cpu":
-            preferred = PREDICTED_CARD  # without a GPU, compare the CPU with a prediction
+        measured = [d.name for d in devices if not d.simulated and d.kind != "cpu" and d.problem is None]
+        if preferred not in measured:
+            # Without a GPU there is nothing to measure beside the CPU; a simulated one's times are the CPU's.
+            preferred = next(iter(measured), PREDICTED_CARD)
         for choice, kept, wanted in zip((self.first, self.second), before, ("cpu", preferred), strict=True):
             with QSignalBlocker(choice):
                 choice.clear()

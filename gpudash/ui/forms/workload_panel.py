@@ -382,6 +382,27 @@ class WorkloadPanel(QFrame):
         return own or self._one_shown
 
     @property
+    def has_chosen_device(self) -> bool:
+        """Whether a device was chosen, in place of the one that the session prefers."""
+        return self._wanted_device is not None
+
+    @property
+    def chosen_memories(self) -> list[str]:
+        """What the chosen devices are (`Device.memory`): of a run on several that of each, in their order; empty where
+        none was chosen, and where there was nothing but the CPU to choose.
+        """
+        memories = {device.name: device.memory for device in self._devices}
+        names: Sequence[str] = ()
+        spec = self.spec()
+        if spec is not None and spec.device_names:
+            names = spec.device_names
+        elif self._wanted_device is not None and (self._wanted_device, self._preferred) != ("cpu", "cpu"):
+            names = (self._wanted_device,)
+        if not {*names} <= memories.keys():
+            return []
+        return [memories[name] for name in names]
+
+    @property
     def watching(self) -> bool:
         """Whether the user's own program is selected rather than a workload."""
         return bool(self.workload.currentData() == WATCH)

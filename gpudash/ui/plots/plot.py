@@ -633,15 +633,33 @@ class TimePlot(QWidget):
         levels = zip(self.spec.lines, self._data.levels, strict=False)
         return next((value for line, value in levels if line.colour == "capacity" and value is not None), math.inf)
 
+    def _seen(self, times: Floats, values: Floats) -> Floats:
+        """The values without those beyond the view's edges from which a gap divides what is in it.
+
+        A sample beyond each edge comes with a view, for the line to it; behind a gap, as of the run before, no line
+        leads there.
+        """
+        left, right = self._view.range()
+        first = int(np.searchsorted(times, left, "left"))
+        end = int(np.searchsorted(times, right, "right"))
+        low = 0
+        if 0 < first < len(values) and not np.isfinite(values[first]):
+            low = first
+        high = len(values)
+        if 0 < end < len(values) and not np.isfinite(values[end - 1]):
+            high = end
+        return values[low:high]
+
     def _extremes(self) -> tuple[list[float], list[float]]:
         """The lowest and highest drawn values of each curve on the left axis, and of each band."""
         lows: list[float] = []
         highs: list[float] = []
-        columns = [edge for edge in self._stack[1] if edge is not None]
+        times = self._stack[0]
+        columns = [self._seen(times, edge) for edge in self._stack[1] if edge is not None]
         for curve in self.spec.curves:
             points = self._data.points.get(curve.name)
             if not curve.stack and curve.axis == "left" and points is not None:
-                columns.append(drawn(points[1], log=self._scale.log))
+                columns.append(drawn(self._seen(*points), log=self._scale.log))
         for values in columns:
             finite = values[np.isfinite(values)]
             if len(finite):

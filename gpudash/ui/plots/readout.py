@@ -349,11 +349,11 @@ class SelectionStrip(QWidget):
         """Name the range that the statistics cover."""
         self._chip.setVisible(selection is not None)
         if selection is not None:
-            self._chip.setText(f"{selection[0]:.1f}-{selection[1]:.1f} s ×")
-            self._text.setText(f"{selection[1] - selection[0]:.2f} s selected")
-            self.card.set_title(
-                f"{selection[0]:.2f} to {selection[1]:.2f} s, {selection[1] - selection[0]:.2f} s selected"
-            )
+            begin, end = map(format_moment, selection)
+            length = f"{selection[1] - selection[0]:.2f} s selected"
+            self._chip.setText(f"{begin} to {end} ×")
+            self._text.setText(length)
+            self.card.set_title(f"{begin} to {end}, {length}")
         else:
             self._text.setText(f"Visible window, {window[1] - window[0]:.4g} s. Drag in a plot to measure a range.")
             self.card.set_title(f"Visible window, {window[1] - window[0]:.4g} s")

@@ -210,7 +210,7 @@ class SnapshotPage(QWidget):
         self._outer.insertWidget(1, self.filled)
         yield False
         self.who = WhoPane()
-        self._add_tab(self.who, "2 Who", "Who allocated what is alive (2)")
+        self._add_tab(self.who, "Who", "Who allocated what is alive (2)")
         yield False
         self.treemap = treemap_pane(palette)
         self._add_tab(self.treemap, "Treemap", "What is alive by call stack, as areas")

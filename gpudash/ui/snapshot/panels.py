@@ -48,7 +48,7 @@ class FilledPanel(Panel):
         self.bar = PartsBar(palette)
         self.chips = Chips()
         self._whole = PlainLabel(role="muted")
-        head = in_row(title_label("1  WHAT FILLED IT"), self._whole, 1, self.chips, spacing=8)
+        head = in_row(title_label("WHAT FILLED IT"), self._whole, 1, self.chips, spacing=8)
         self.column.addLayout(head)
         self.column.addWidget(self.bar)
 
@@ -92,7 +92,7 @@ class WhenPanel(Panel):
         self.no_history = PlainLabel(NO_HISTORY, role="muted", wraps=True, selectable=True)
         self.no_history.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.hint = PlainLabel("click: that moment · drag: compare two · wheel: zoom", role="legend")
-        head = in_row(title_label("3  WHEN"), 1, spacing=6)
+        head = in_row(title_label("WHEN"), 1, spacing=6)
         for control in (self.to_oom, self.to_peak, self.by_time):
             head.addWidget(control)
         self.column.addLayout(head)

@@ -25,6 +25,7 @@ from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.dashboard.plots_page import PlotsPage
 from gpudash.ui.dashboard.status_line import StatusLine
+from gpudash.ui.forms.last_form import remember_form
 from gpudash.ui.forms.workload_panel import put_into_panel
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.notice import Notice
@@ -402,9 +403,9 @@ class Workspace(QWidget):
         if spec is None:
             request = panel.script.request()
             started = self.attempt(lambda: session.watch(request))
-            panel.script.remember()
         else:
             started = self.attempt(lambda: session.start_run(spec, panel.device_name, isolate=isolate))
+        remember_form(panel)
         if started:
             self.dashboard.refresh_figures()
 

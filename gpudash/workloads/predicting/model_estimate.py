@@ -88,7 +88,8 @@ def estimates(
         elsewhere: the other devices.
         ranks: where each rank of a training on several devices should fit, in place of ``target``.
         alternatives: whether to search for the largest batch, the longest sequence and what else would fit.
-        followed: called before the first estimate with what was followed, for the decisive one of several devices.
+        followed: called with what was followed: before the first estimate, for the decisive one of several devices;
+            and before each estimate whose last alternative is a changed run, with that run.
         cards: further cards to judge; none for a training on several devices.
 
     Raises:
@@ -305,7 +306,7 @@ class _ModelEstimation:
         possible = [*self._smaller(followed, found), *changes(self._spec)]
         for change in possible:
             if not change.changes_training:
-                yield change.label, self._changed(followed, change)
+                yield change.label, self._changed(followed, change, self._report_followed)
         if not self._ranks:
             with suppress(RefusedError):
                 for alternative in spread_over(self._spec, self._target, self._elsewhere, self._trace_of):
@@ -314,7 +315,7 @@ class _ModelEstimation:
         yield SEVERAL_GPUS, None
         for change in possible:
             if change.changes_training:
-                yield change.label, self._changed(followed, change)
+                yield change.label, self._changed(followed, change, self._report_followed)
         for alternative in unchanged(self._trace_on, self._target, found, self._elsewhere):
             yield alternative.change, alternative
 
@@ -335,8 +336,16 @@ class _ModelEstimation:
         assert isinstance(spec, ModelSpec)
         return self._followed(spec, where).trace
 
-    def _changed(self, before: FollowedCode, change: SpecChange) -> Alternative | None:
-        """The alternative for ``change``; ``None`` if the changed model cannot be followed."""
+    def _changed(
+        self, before: FollowedCode, change: SpecChange, report_followed: Followed | None = None
+    ) -> Alternative | None:
+        """The alternative for ``change``; ``None`` if the changed model cannot be followed.
+
+        Args:
+            before: the unchanged model.
+            report_followed: called with what was followed, so that its drawing is sent with the estimate whose last
+                alternative this is.
+        """
         try:
             spec = change.applied(self._spec)
             assert isinstance(spec, ModelSpec)
@@ -344,6 +353,8 @@ class _ModelEstimation:
         except (ValidationError, RefusedError):
             return None
         found, model = judge(followed.trace, self._target, spec.name), followed.model
+        if report_followed is not None:
+            report_followed(followed.trace, self._target, found)
         slowdown, slowdown_from = self._slowdown(before.model, spec, model, change)
         host_bytes = bus_seconds = None
         if model is not None and model.host_bytes > 0:

@@ -23,6 +23,7 @@ from gpudash.drawing.axes import (
     time_ticks,
     value_ticks,
 )
+from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.telemetry.records import EpochFinished, Marker, Sample, StepFinished
 from gpudash.telemetry.store import Store
 from gpudash.ui.plots.stack import PlotStack
@@ -320,6 +321,23 @@ def test_the_axis_of_a_memory_that_is_empty_reaches_to_the_capacity_and_then_at_
     assert used(0.1, 0) > 8 * GIB
     assert GIB < used(0.2, GIB) < 2 * GIB
     assert stack.plots[0].legend.levels == ["↑ capacity 8.00 GiB"]
+
+
+@pytest.mark.parametrize("after_a_gap", [True, False])
+def test_a_value_before_the_view_counts_only_where_the_line_comes_from_it(
+    stack: PlotStack, store: Store, view: TimeView, after_a_gap: bool
+) -> None:
+    swap = CurveSpec(("host", "swap_used_bytes", None), "swap", "bytes", "cpu")
+    stack.set_plots([PlotSpec("swap", "SWAP", (swap,), "bytes")])
+    store.apply(Sample(1.0, "host", None, {"swap_used_bytes": 4 * GIB}))
+    if after_a_gap:
+        store.apply(Sample(12.0, "host", None, {"swap_used_bytes": None}))
+    for tenths in range(130, 200):
+        store.apply(Sample(tenths / 10, "host", None, {"swap_used_bytes": GIB}))
+    view.show(11.0, 20.0)
+    refresh(stack)
+    high = stack.plots[0].y_range[1]
+    assert GIB < high < 2 * GIB if after_a_gap else high > 4 * GIB
 
 
 def test_the_capacity_stays_while_its_source_is_lost(stack: PlotStack, feed: Feed, store: Store) -> None:

@@ -52,7 +52,7 @@ def test_dragging_selects_on_all_plots_and_keeps_following(drawn: PlotStack, vie
     assert view.following
     refresh(drawn)
     assert all(plot.canvas.overlay._content.selection == view.selection for plot in drawn.plots)
-    assert drawn.strip.chip == "12.0-15.0 s ×"
+    assert drawn.strip.chip == "0:12.0 to 0:15.0 ×"
 
 
 def test_dragging_backwards_selects_the_same(drawn: PlotStack, view: TimeView) -> None:

@@ -37,7 +37,7 @@ def test_a_selected_ramp_gives_exact_figures_from_raw_samples(ramp: PlotStack, v
     assert ramp.strip.card.cells() == [
         ["ramp", "120 items/s", "160 items/s", "40.0 items/s", "120 items/s", "140 items/s", "160 items/s"]
     ]
-    assert ramp.strip.chip == "60.0-80.0 s ×"
+    assert ramp.strip.chip == "1:00.0 to 1:20.0 ×", "as the axis has them"
     assert ramp.strip.text == "20.00 s selected"
 
 

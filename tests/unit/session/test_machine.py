@@ -221,14 +221,23 @@ def test_none_is_offered_beside_a_gpu_of_either_kind_of_witness(make: Make) -> N
     assert names(known(make(), seen)) == ["cpu", "cuda:0"]
 
 
-def test_those_asked_for_come_behind_the_gpus_and_are_never_the_default(make: Make) -> None:
+def test_those_asked_for_come_behind_the_gpus_and_the_first_is_where_a_run_of_the_session_takes_place(
+    make: Make,
+) -> None:
     live = make(simulation=Simulation((2 * GIB, GIB), 256 * MIB))
     live.monitor.has(gpu(0))
     known(live, CUDA_TORCH)
     assert names(live) == ["cpu", "cuda:0", "sim:0", "sim:1"]
     assert [found.uuid for found in live.session.gpus] == ["GPU-0", "SIM-0-2GiB", "SIM-1-1GiB"]
-    assert live.session.default_device() == "cuda:0"
+    assert live.session.default_device() == "sim:0"
+    assert live.session.machine.program_device() == "cuda:0", "a program that nobody told of it knows nothing of it"
     assert [card.own.others for card in live.monitor.cards] == [{OTHER_PROCESS: 256 * MIB}, {}]
+
+
+def test_where_torch_cannot_use_what_was_asked_for_a_run_takes_place_elsewhere(make: Make) -> None:
+    live = known(make(simulation=Simulation((2 * GIB,))), WITHOUT)
+    assert names(live) == ["cpu", "sim:0"]
+    assert live.session.default_device() == "cpu"
 
 
 def test_sentences_call_a_simulated_gpu_simulated(make: Make) -> None:

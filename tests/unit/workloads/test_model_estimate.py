@@ -118,6 +118,26 @@ def test_what_is_still_to_be_looked_for_is_named_until_it_was() -> None:
     assert coming[-1] == ()
 
 
+@pytest.mark.parametrize("batch", [1, 4])
+def test_what_a_change_comes_to_is_reported_with_the_estimate_that_has_it_last(batch: int) -> None:
+    reported: list[Estimate] = []
+    drawn: dict[str, int | None] = {}
+    spec = ModelSpec(path="/", batch=batch)
+    follower = Follower()
+    for found in estimates(
+        spec,
+        follower,  # type: ignore[arg-type]  # made, and needs no torch
+        CARD,
+        followed=lambda _trace, _target, found: reported.append(found),
+    ):
+        if reported and found.alternatives:
+            drawn[found.alternatives[-1].change] = reported[-1].needed_bytes
+        reported.clear()
+    tried = {way.change: way.needed_bytes for way in found.alternatives if way.fields}
+    assert drawn == tried
+    assert bool(tried) is (batch == 4), "what would only save something is not drawn"
+
+
 def test_processor_time_that_is_used_up_ends_the_search_and_what_it_left_out_is_named() -> None:
     found = predicted(Follower(costs=SEARCHED_S + 1))[-1]
     assert (found.largest_batch_size, found.largest_sequence) == (None, None)

@@ -149,7 +149,7 @@ class Attached:
                 time_s=self._began_s,
                 run_id=run_id,
                 workload="watch",
-                device=wiring.machine.default_device(),
+                device=wiring.machine.program_device(),
                 spec={"pid": request.pid, "command": self._command},
             )
         )
@@ -311,7 +311,7 @@ class Attached:
         # The exit code of a process that is not our child is unavailable; use 1 after an uncaught exception.
         if any(not one.who for one in hearing.news.raised):
             code = 1
-        device = hearing.memory.device or self._wiring.machine.default_device()
+        device = hearing.memory.device or self._wiring.machine.program_device()
         ran = hearing.ended(code, self._began_s, device, stopped=stopped)
         result: dict[str, Any] = {
             "exit_code": None,

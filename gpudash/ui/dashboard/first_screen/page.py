@@ -11,11 +11,13 @@ from gpudash.ui.dashboard.first_screen.script_panel import ScriptPanel
 from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.layouts import in_row
-from gpudash.ui.widgets.plain_text import PlainLabel
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.text_size import scaled
 
 WITHOUT_A_FILE = "Or without a file:"
 TRAIN, DEMO, FORM = "Train a small transformer   F5", "Play the demo", "All workloads"
+AS_SET = "{workload}, as last set   F5"
+TRAIN_TIP = "Run the default training on the device that is chosen"
 NAME = "First screen"
 
 MOST_PX = 500
@@ -27,7 +29,7 @@ class FirstScreen(QWidget):
 
     Attributes:
         script, model, program: the panels.
-        train, demo, form: buttons of `bottom`, which is placed below the monitor.
+        train, demo, form: buttons of `bottom`, which is placed below the monitor; the first does what F5 does.
     """
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
@@ -38,13 +40,29 @@ class FirstScreen(QWidget):
         self.model = ModelPanel(palette)
         self.program = ProgramsPanel(palette)
         in_row((self.script, 1), (self.model, 1), (self.program, 1), parent=self, margins=(0, 0, 0, 0), spacing=12)
-        self.train = worded_button(TRAIN, "Run the default training on the selected device", lambda: None)
+        self.train = worded_button(TRAIN, TRAIN_TIP, lambda: None)
         self.demo = worded_button(DEMO, "What tensors do to memory, scene by scene", lambda: None)
         self.form = worded_button(FORM, "Choose a workload and its values, and see what it will need", lambda: None)
         self.bottom = QWidget()
         label = PlainLabel(WITHOUT_A_FILE, role="muted")
         in_row(label, self.train, self.demo, self.form, 1, parent=self.bottom, margins=(2, 0, 2, 0), spacing=8)
         FocusGroup(self.bottom, [self.train, self.demo, self.form])
+
+    def show_start(self, workload: str, tip: str, *, ready: bool) -> None:
+        """Let the first button say what a start would run.
+
+        Args:
+            workload: its title; "" for the default training.
+            tip: what a start does, or why nothing can be started.
+            ready: whether it can.
+        """
+        text = TRAIN
+        if workload:
+            text = AS_SET.format(workload=workload)
+        self.train.setText(text)
+        self.train.setAccessibleName(text)
+        self.train.setToolTip(plain_tip(tip if workload else TRAIN_TIP))
+        self.train.setEnabled(ready)
 
     def set_palette(self, palette: Palette) -> None:
         """Redraw in other colours."""

@@ -77,7 +77,7 @@ class SourcePanel(QFrame):
     file_chosen = Signal(str)
     stack_wanted = Signal()
 
-    def __init__(self, palette: Palette, title: str = "4  SOURCE", parent: QWidget | None = None) -> None:
+    def __init__(self, palette: Palette, title: str = "SOURCE", parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setProperty("role", "panel")
         self.files = ChoiceField()
