@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -268,8 +269,10 @@ def _tops(of: Ints, first: NDArray[np.int32], end: NDArray[np.int32], size: Floa
     width = columns + 1
     begins = of * width
     change = np.bincount(begins + first, size, count * width) - np.bincount(begins + end, size, count * width)
-    thick = np.cumsum(change.reshape(count, width)[:, :columns], axis=1)
-    return np.cumsum(thick, axis=0)
+    tops: Floats = np.cumsum(change.reshape(count, width)[:, :columns], axis=1)
+    for lower, upper in pairwise(tops):  # row by row in place: half the time of a sum down the columns
+        upper += lower
+    return tops
 
 
 @dataclass(frozen=True, slots=True, eq=False)
