@@ -141,12 +141,13 @@ class Beginnings(QObject):
         if found is not None:
             found = [one for one in found if one.gpu_bytes or one.seconds >= LEAST_S]
         self.screen.program.show_programs(found, self.programs.problem)
-        self._show_models()
-        self._show_scripts(seen)
+        # before the models, whose rows are made of it: at the start they would be made twice
         if now >= self._free_due:
             self._free_due = now + FREE_S
             self._free = self._free_bytes()
             self.screen.model.show_free(self._free, self._workspace.dashboard.panel.device_name)
+        self._show_models()
+        self._show_scripts(seen)
 
     def _show_models(self) -> None:
         if self._models_thread is None:
