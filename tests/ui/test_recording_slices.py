@@ -12,6 +12,7 @@ from pytestqt.qtbot import QtBot
 from gpudash.session import Replay
 from gpudash.ui.colours import LIGHT
 from gpudash.ui.dashboard.dashboard import Dashboard
+from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.recordings.document import RecordingDocument
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.recordings import trained
@@ -78,10 +79,13 @@ def test_figures_and_plots_of_a_recording_are_there_before_it_is_shown_each_in_a
         )
     document = read_as_far_as_its_first_slice(window, path, qtbot)
     frames = []
+    plots = [0]
     while document.dashboard is None:
         done.clear()
         document.refresh()
         frames.append(tuple(done))
+        plots.append(len(document.findChildren(TimePlot)))
+    assert plots[-1] > 1 and max(after - before for before, after in itertools.pairwise(plots)) == 1
     assert [frame for frame in frames if frame] == [("refresh_figures",), ("_choose_plots",)]
     done.clear()
     document.refresh()

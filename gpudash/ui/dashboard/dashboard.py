@@ -440,6 +440,10 @@ class Dashboard(PlotsPage):
         self.refresh_figures()
         self._frame = 1
         yield
+        plots = self.wanted_plots()
+        for count in range(1, len(plots)):
+            self.plots.set_plots(plots[:count], self.topic)
+            yield
         self._choose_plots()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
