@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -159,7 +160,7 @@ def ribbons(
     # what nothing happens between is drawn once and repeated, which in a narrow picture is most of it
     shown, column_of = np.unique(moments, return_inverse=True)
     kept, first, end = _spans(found, shown)
-    size = found.size[kept]
+    size = found.size[kept].astype(np.float64)  # once, since each of the sums below would make it so
     site = found.site[kept]
     weight = size * (end - first)
     alone = np.zeros(0, np.int64)
@@ -197,7 +198,7 @@ def by_group(found: Allocations, low: float, high: float, columns: int, group_of
     shown, column_of = np.unique(_fullest(found, low, high, columns), return_inverse=True)
     kept, first, end = _spans(found, shown)
     groups = int(group_of_line.max(initial=-1)) + 1
-    tops = _tops(group_of_line[found.site[kept]], first, end, found.size[kept], groups, len(shown))
+    tops = _tops(group_of_line[found.site[kept]], first, end, found.size[kept].astype(np.float64), groups, len(shown))
     thick: Floats = np.diff(tops, axis=0, prepend=0.0)[:, column_of]
     return thick
 
@@ -256,19 +257,22 @@ def _spans(found: Allocations, moments: Ints) -> tuple[Ints, NDArray[np.int32], 
     return kept, first, end_of[np.minimum(found.freed[kept] - moments[0], len(end_of) - 1)]
 
 
-def _largest(sizes: Ints, count: int) -> Ints:
+def _largest(sizes: Floats | Ints, count: int) -> Ints:
     """Places of the largest, ``count`` at most."""
     if len(sizes) <= count:
         return np.arange(len(sizes))
     return np.argpartition(sizes, len(sizes) - count)[len(sizes) - count :]
 
 
-def _tops(of: Ints, first: NDArray[np.int32], end: NDArray[np.int32], size: Ints, count: int, columns: int) -> Floats:
+def _tops(of: Ints, first: NDArray[np.int32], end: NDArray[np.int32], size: Floats, count: int, columns: int) -> Floats:
     """Upper edges: what comes and goes at each column, added up along each ribbon, and then from the lowest up."""
     width = columns + 1
-    change = np.bincount(of * width + first, size, count * width) - np.bincount(of * width + end, size, count * width)
-    thick = np.cumsum(change.reshape(count, width)[:, :columns], axis=1)
-    return np.cumsum(thick, axis=0)
+    begins = of * width
+    change = np.bincount(begins + first, size, count * width) - np.bincount(begins + end, size, count * width)
+    tops: Floats = np.cumsum(change.reshape(count, width)[:, :columns], axis=1)
+    for lower, upper in pairwise(tops):  # row by row in place: half the time of a sum down the columns
+        upper += lower
+    return tops
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -303,7 +307,7 @@ def painted(
         nothing = np.zeros(shown.tops.shape[1])
         pixels = _columns_of_pixels(shown.tops, colours, height, scale, RibbonGround(nothing, nothing, 0))
         return np.take(pixels, shown.column_of, axis=1)
-    tops = shown.tops[:, shown.column_of] + around.base
+    tops = np.take(shown.tops, shown.column_of, axis=1) + around.base
     return _columns_of_pixels(tops, colours, height, scale, around)
 
 
@@ -319,9 +323,8 @@ def _columns_of_pixels(
     edges[:, -2] = np.maximum(_whole(around.roof * scale, height), edges[:, -3])
     edges[:, -1] = height
     runs = np.diff(edges, axis=1).ravel()
-    seen = np.flatnonzero(runs)
     palette = np.tile(np.concatenate(([0], colours, [around.colour, 0])).astype(np.uint32), columns)
-    pixels = np.repeat(palette[seen], runs[seen])
+    pixels = np.repeat(palette, runs)
     return np.ascontiguousarray(pixels.reshape(columns, height).T[::-1])
 
 

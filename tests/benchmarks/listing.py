@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from gpudash.session.recordings.library import Kept, LibraryWatcher, Stamp, save_cache
+from gpudash.specs import workloads
 from gpudash.telemetry.recording.facts import Facts, RunFacts
 from gpudash.telemetry.recording.schema import SUFFIX
 from gpudash.ui.colours import DARK
@@ -28,6 +29,7 @@ LONGEST_S, POLL_S = 60.0, 0.005
 def measure() -> dict[str, float]:
     """The figure that is held, and what it is made of."""
     app = application()
+    workloads()  # the window's form has looked for those of plug-ins by then
     gc.disable()  # as the window does, which looks for garbage between its frames
     home = Path(tempfile.mkdtemp())
     os.environ["GPUDASH_HOME"] = str(home)

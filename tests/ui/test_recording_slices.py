@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
+from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
 from gpudash.session import Replay
 from gpudash.ui.colours import LIGHT
 from gpudash.ui.dashboard.dashboard import Dashboard
+from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.recordings.document import RecordingDocument
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.recordings import trained
@@ -76,11 +79,26 @@ def test_figures_and_plots_of_a_recording_are_there_before_it_is_shown_each_in_a
         )
     document = read_as_far_as_its_first_slice(window, path, qtbot)
     frames = []
+    plots = [0]
     while document.dashboard is None:
         done.clear()
         document.refresh()
         frames.append(tuple(done))
+        plots.append(len(document.findChildren(TimePlot)))
+    assert plots[-1] > 1 and max(after - before for before, after in itertools.pairwise(plots)) == 1
     assert [frame for frame in frames if frame] == [("refresh_figures",), ("_choose_plots",)]
     done.clear()
     document.refresh()
     assert "refresh_figures" not in done
+
+
+def test_no_frame_puts_most_of_a_dashboard_into_the_window_since_qt_styles_what_is_put_there(
+    window: MainWindow, path: Path, qtbot: QtBot
+) -> None:
+    document = read_as_far_as_its_first_slice(window, path, qtbot)
+    counts = [len(document.findChildren(QWidget))]
+    while document.dashboard is None:
+        document.refresh()
+        counts.append(len(document.findChildren(QWidget)))
+    came = [after - before for before, after in itertools.pairwise(counts)]
+    assert max(came) < sum(came) / 2

@@ -319,16 +319,17 @@ class LibraryWatcher:
     def _refresh(self) -> None:
         """Update `library`: first with what is known, then file by file, newest first."""
         found = [*self._listed(self.folder, trashed=False), *self._listed(self.trash, trashed=True)]
-        unread = [item for item in found if not self._is_read(*item)]
+        read = [self._is_read(*item) for item in found]
+        unread = [item for item, is_read in zip(found, read, strict=True) if not is_read]
         # Nothing has changed and nothing is unread: the usual scan, each second, costs one listing.
         if found == self._found and not unread:
             return
         self._found = found
         self._seen = {(item[0], item[2].trashed): item for item in found}
         known = {(str(entry.path), entry.trashed): entry for entry in (*self.library.entries, *self.library.trash)}
-        for path, stamp, entry in found:
+        for (path, _stamp, entry), is_read in zip(found, read, strict=True):
             before = known.get((path, entry.trashed))
-            if self._is_read(path, stamp, entry):
+            if is_read:
                 now = _with_facts(entry, self._cache[path].facts)
             else:
                 # Until it is read again, its previous facts are shown.
@@ -381,26 +382,31 @@ class LibraryWatcher:
         # Searching for traces costs a listing per recording; most folders have none.
         traced = any(name.endswith(TRACE_SUFFIX) for name in there)
         listed = []
+        begins = f"{folder}{os.sep}"
         for name, status in there.items():
             if name.endswith(SUFFIX):
-                path = f"{folder}{os.sep}{name}"
+                path = begins + name
+                place = self._paths.get(path)
+                if place is None:  # made of the folder's: to take each path apart would take twice as long
+                    place = self._paths[path] = folder / name
                 log = there.get(f"{name}{LOG_SUFFIX}")
                 traces: Sequence[Path] = ()
                 if traced:
-                    traces = traces_of(Path(path))
-                listed.append(self._entry(path, status, log, traces, trashed=trashed))
+                    traces = traces_of(place)
+                listed.append(self._entry(path, place, status, log, traces, trashed=trashed))
         for place in () if trashed else self._elsewhere:
             with suppress(OSError):
                 log_path = log_files(place)[0]
                 log = None
                 if log_path.exists():
                     log = log_path.stat()
-                listed.append(self._entry(str(place), place.stat(), log, traces_of(place), trashed=trashed))
+                listed.append(self._entry(str(place), place, place.stat(), log, traces_of(place), trashed=trashed))
         return sorted(listed, key=lambda item: item[2].changed_s, reverse=True)
 
     def _entry(
         self,
         path: str,
+        place: Path,
         status: os.stat_result,
         log: os.stat_result | None,
         traces: Sequence[Path],
@@ -421,9 +427,6 @@ class LibraryWatcher:
         if before is not None and before[1] == stamp and not before[2].written:
             return before
         kept = self._cache.get(path)  # a recording that had ended when it was read is not written again
-        place = self._paths.get(path)
-        if place is None:
-            place = self._paths[path] = Path(path)
         written = not (trashed or (kept is not None and kept.stamp == stamp)) and being_written(place)
         seen = path, stamp, LibraryEntry(place, None, size, changed / 1e9, written, trashed)
         self._seen[path, trashed] = seen

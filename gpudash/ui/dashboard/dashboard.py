@@ -96,6 +96,7 @@ class Dashboard(PlotsPage):
         palette: colours at the start.
         panel: workload panel; created if not given, like
         tabs: the tables. These two take longest to create.
+        arranged: whether the parts are laid out at once; else by `arrange`.
 
     Attributes:
         left: column at the left; the panel is one of its faces.
@@ -126,6 +127,7 @@ class Dashboard(PlotsPage):
         *,
         panel: WorkloadPanel | None = None,
         tabs: LowerTabs | None = None,
+        arranged: bool = True,
     ) -> None:
         super().__init__(session, palette, parent)
         self._selected: str | None = None
@@ -150,6 +152,9 @@ class Dashboard(PlotsPage):
         self.tabs = tabs or LowerTabs()
         self._build()
         self._connect()
+        if arranged:
+            for _part in self.arrange():
+                continue
 
     def _build(self) -> None:
         palette, settings = self.palette_, self.session.settings
@@ -163,15 +168,15 @@ class Dashboard(PlotsPage):
         self.plots.lay_over(self.result, self.result.place_in)
         self.view_bar = ViewBar(self.view, settings.smoothing, live=self.live)
         self.tabs.set_palette(palette)
-        upper = QWidget()
+        self._upper = QWidget()
         self.busy = PlotStack(self.session.store, self.view, palette)
         self.busy.show_alone(True)
         self.busy.hide()
         plots = in_row((self.plots, 2), (self.busy, 1), margins=(0, 0, 0, 0), spacing=10)
-        in_column(self.view_bar, (plots, 1), parent=upper, margins=(0, 0, 0, 0), spacing=PLOTS_GAP)
-        self.splitter = in_halves((upper, 1), (self.tabs, 0), across=False)
+        in_column(self.view_bar, (plots, 1), parent=self._upper, margins=(0, 0, 0, 0), spacing=PLOTS_GAP)
+        self.splitter = in_halves(across=False)
         self.left = LeftColumn(self.panel)
-        middle = in_row(self.left, (self.splitter, 1), spacing=10)
+        self._middle = in_row((self.splitter, 1), spacing=10)
         whole = QWidget()
         whole.setLayout(self.rows)
         self.chooser = CardChooser(palette)
@@ -180,13 +185,29 @@ class Dashboard(PlotsPage):
         self.rows.addLayout(in_row(self.cards, (self.chooser, 1), spacing=10))
         if not self.live:
             self.chooser.hide()
-        self.rows.addLayout(middle, 1)
-        self.rows.addWidget(self.footer)
-        self.footer.hold(self.banner)
+        self.rows.addLayout(self._middle, 1)
         self.explanation = ExplanationView(self.session, self.panel, whole, palette)
         self.explanation.run_in_front = self.run_in_front
         in_column(self.explanation, parent=self, margins=(0, 0, 0, 0))
         self.chooser.focus_group.join(self.cards.focus_group)
+
+    def arrange(self) -> Iterator[None]:
+        """Lay out the large parts, one each time the next is asked for.
+
+        Where the dashboard stands in a window by then, Qt gives each widget of a part the window's style sheet as the
+        part is put in: of all parts in one go that takes several frames.
+        """
+        # in the order in which the Tab key goes through them
+        self._middle.insertWidget(0, self.left)
+        yield
+        self.splitter.addWidget(self._upper)
+        self.splitter.setStretchFactor(0, 1)
+        yield
+        self.splitter.addWidget(self.tabs)
+        self.splitter.setStretchFactor(1, 0)
+        yield
+        self.rows.addWidget(self.footer)
+        self.footer.hold(self.banner)
         self.setTabOrder(self.view_bar.smoothing, self.panel.workload)  # Pause comes before the many fields
 
     def _connect(self) -> None:
@@ -431,6 +452,10 @@ class Dashboard(PlotsPage):
         self.refresh_figures()
         self._frame = 1
         yield
+        plots = self.wanted_plots()
+        for count in range(1, len(plots)):
+            self.plots.set_plots(plots[:count], self.topic)
+            yield
         self._choose_plots()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:

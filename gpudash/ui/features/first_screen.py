@@ -147,6 +147,7 @@ class Beginnings(QObject):
         if found is not None:
             found = [one for one in found if one.gpu_bytes or one.seconds >= LEAST_S]
         self.screen.program.show_programs(found, self.programs.problem)
+        # Before the models, whose rows depend on it: otherwise the start would make them twice.
         marked = self._workspace.dashboard.selected
         if now >= self._free_due or marked != self._free_on:
             self._free_due = now + FREE_S

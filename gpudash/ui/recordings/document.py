@@ -340,10 +340,11 @@ class RecordingDocument(Document):
         yield
         tabs = LowerTabs()
         yield
-        dashboard = Dashboard(replay, self._palette, panel=panel, tabs=tabs)
-        self._add_parts(replay, dashboard)
-        yield
+        dashboard = Dashboard(replay, self._palette, panel=panel, tabs=tabs, arranged=False)
         self._stack.addWidget(dashboard)
+        yield
+        yield from dashboard.arrange()
+        self._add_parts(replay, dashboard)
         yield
         if replay.following:
             dashboard.view.follow()

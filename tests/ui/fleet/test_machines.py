@@ -32,6 +32,9 @@ from tests.ui.fake_session import FakeSession
 
 UUID = "GPU-7"
 
+MOST_SLICES = 40
+"""Frames within which the dashboard of what has been read is built."""
+
 
 @pytest.fixture
 def window(open_window: OpenWindow, monkeypatch: pytest.MonkeyPatch) -> MainWindow:
@@ -96,6 +99,15 @@ def test_a_machine_without_a_gpu_is_a_cell_of_its_memory_and_counts_as_no_gpu(wi
     assert not document.controls.compare.isEnabled()
 
 
+def settle_opened(window: MainWindow, document: MachineDocument) -> None:
+    """Refresh until the dashboard of a machine that has been read is there, and everything has come to rest."""
+    for _frame in range(MOST_SLICES):
+        if document.dashboard is not None:
+            break
+        settle(window, 1)
+    settle(window)
+
+
 def test_a_machine_opens_live_once_without_anything_of_runs_and_outlives_the_overview(window: MainWindow) -> None:
     document, fleet = overview(window, "a")
     tell(fleet, 0, GPUS, gpu(70), host(10))
@@ -106,7 +118,7 @@ def test_a_machine_opens_live_once_without_anything_of_runs_and_outlives_the_ove
     shown = window.workspace.front
     assert isinstance(shown, MachineDocument)
     assert shown._reader.join(60)
-    settle(window, 12)
+    settle_opened(window, shown)
     assert shown.dashboard is not None and shown.replay is not None
     assert shown.dashboard.selected == UUID
     window.workspace.show_panels(False)
@@ -133,7 +145,7 @@ def test_a_lost_link_is_said_above_the_plots_until_it_is_back(window: MainWindow
     shown = window.workspace.front
     assert isinstance(shown, MachineDocument)
     assert shown._reader.join(60)
-    settle(window, 12)
+    settle_opened(window, shown)
     assert not shown.notice.isVisible()
     machine._lost(LinkFault("The link to a was lost"))
     settle(window)
@@ -261,7 +273,7 @@ def test_what_is_not_linked_has_a_button_in_both_tabs_and_a_key(window: MainWind
     shown = window.workspace.front
     assert isinstance(shown, MachineDocument)
     assert shown._reader.join(60)
-    settle(window, 12)
+    settle_opened(window, shown)
     first._lost(LinkFault("a wants a password", lasting=True))
     settle(window)
     assert "a wants a password" in shown.notice.text and not first._asks
@@ -292,7 +304,7 @@ def test_the_memory_of_a_machine_without_a_gpu_is_drawn_as_what_is_used_of_it(wi
     shown = window.workspace.front
     assert isinstance(shown, MachineDocument)
     assert shown._reader.join(60)
-    settle(window, 12)
+    settle_opened(window, shown)
     assert shown.dashboard is not None
     plots = shown.dashboard.plots.plots
     memory = next(plot for plot in plots if plot.spec.id == "memory")
