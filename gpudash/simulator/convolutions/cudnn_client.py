@@ -119,7 +119,7 @@ class CudnnClient:
         refused = str(found.get("refused", ""))
         if PART_MISSING in refused:
             self._end(f"cuDNN {self.version} cannot load a part of itself, as 9.28 cannot without an NVIDIA driver")
-        elif any(words in refused for words in OUT_OF_MEMORY):
+        elif any(status in refused for status in OUT_OF_MEMORY):
             self._end(f"cuDNN {self.version} needs more memory than the 512 MiB that it may take to answer")
         elif refused:
             logger.info("cuDNN does not answer %s: %s", question, refused)
