@@ -27,6 +27,12 @@ LIBRARY_VARIABLE = "GPUDASH_CUDNN"
 PART_MISSING = "CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED"
 """Part of an error that all further queries would get too."""
 
+OUT_OF_MEMORY = ("ALLOC_FAILED", "ALLOCATION_FAILED")
+"""The same, once cuDNN has what its process may take."""
+
+MOST_WORKSPACE = 2**44
+"""Bytes beyond which an answer is none."""
+
 ANSWERS_VARIABLE = "GPUDASH_CUDNN_ANSWERS"
 """The folder in which answers are cached."""
 
@@ -106,11 +112,17 @@ class CudnnClient:
         clusters = found.get("clusters")
         tried = found.get("tried")
         if type(workspace) is int and type(clusters) is bool and type(tried) is int:
-            return CudnnAnswer(workspace, clusters, tried)
-        if PART_MISSING in str(found.get("refused", "")):
+            if min(workspace, tried) >= 0 and max(workspace, tried) < MOST_WORKSPACE:
+                return CudnnAnswer(workspace, clusters, tried)
+            self._end(f"cuDNN {self.version} answered with a size that no workspace has")
+            return None
+        refused = str(found.get("refused", ""))
+        if PART_MISSING in refused:
             self._end(f"cuDNN {self.version} cannot load a part of itself, as 9.28 cannot without an NVIDIA driver")
-        elif "refused" in found:
-            logger.info("cuDNN does not answer %s: %s", question, found["refused"])
+        elif any(status in refused for status in OUT_OF_MEMORY):
+            self._end(f"cuDNN {self.version} needs more memory than the 512 MiB that it may take to answer")
+        elif refused:
+            logger.info("cuDNN does not answer %s: %s", question, refused)
         return None
 
     def _start(self) -> None:

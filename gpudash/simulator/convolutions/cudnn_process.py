@@ -91,6 +91,16 @@ On 9.0 the memory clock changes one answer in a hundred, all of kernels with clu
 multiprocessors, cache and memory size change none."""
 
 
+CALLS = (
+    "cudnnGetErrorString",
+    "cudnnGetVersion",
+    "cudnnGetLastErrorString",
+    *(f"cudnnBackend{name}" for name in ("CreateDescriptor", "DestroyDescriptor", "Finalize")),
+    *(f"cudnnBackend{name}" for name in ("GetAttribute", "SetAttribute")),
+)
+"""Functions that are called."""
+
+
 class CudnnRefusedError(Exception):
     """cuDNN refused to answer; holds its own message."""
 
@@ -107,6 +117,9 @@ class CudnnLibrary:
 
     def __init__(self, path: str) -> None:
         self._calls = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+        for name in CALLS:
+            # A library that lacks one is told as such, before a question meets that.
+            getattr(self._calls, name)
         self._calls.cudnnGetErrorString.restype = ctypes.c_char_p
         self._calls.cudnnGetVersion.restype = ctypes.c_size_t
         self.version = int(self._calls.cudnnGetVersion())
@@ -122,8 +135,9 @@ class CudnnLibrary:
         if status:
             text = ctypes.create_string_buffer(1024)
             self._calls.cudnnGetLastErrorString(text, ctypes.c_size_t(len(text)))
-            name = self._calls.cudnnGetErrorString(status).decode(errors="replace")
-            raise CudnnRefusedError(f"{name} {text.value.decode(errors='replace')}".strip())
+            name = (self._calls.cudnnGetErrorString(status) or b"").decode(errors="replace")
+            said = f"{name} {text.value.decode(errors='replace')}".strip()
+            raise CudnnRefusedError(said or f"status {status}")
 
     def set(self, handle: ctypes.c_void_p, name: int, kind: int, values: Any) -> None:
         self.check(self._calls.cudnnBackendSetAttribute(handle, name, kind, ctypes.c_int64(len(values)), values))
@@ -429,6 +443,8 @@ def main(library: str, capability: str, folder: str = "") -> int:
                 known.keep(key, answer)
             except CudnnRefusedError as error:
                 answer = {"refused": str(error)}
+            except MemoryError:
+                answer = {"refused": "CUDNN_STATUS_ALLOC_FAILED"}
         _report(answers, answer)
     return 0
 

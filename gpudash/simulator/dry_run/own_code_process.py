@@ -111,6 +111,11 @@ def _answer(query, dry):
     architecture = Architecture(tuple(known["capability"]), known["multiprocessors"])
     try:
         if "model" in query:
+            from gpudash.simulator.without_compiler import leave_compiler_out, load_masks_class
+
+            # Importing transformers would import both, which takes as long as the rest of it.
+            leave_compiler_out()
+            load_masks_class()
             from gpudash.simulator.models.steps import follow_model
 
             found, facts = follow_model(query["model"], dry, architecture)

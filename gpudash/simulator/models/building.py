@@ -7,6 +7,8 @@ in the order and with the dtype that loading the weights would use; shared ones 
 from __future__ import annotations
 
 import contextlib
+import functools
+import gc
 import os
 import re
 import sys
@@ -175,7 +177,8 @@ def _of_transformers(
     try:
         settings = transformers.CONFIG_MAPPING[kind].from_dict(values)
         chosen = _class_of(settings, values, transformers)
-        with warnings.catch_warnings(), where:
+        _keep_libraries()
+        with warnings.catch_warnings(), where, _undrawn(transformers, where):
             warnings.simplefilter("ignore")
             model = chosen._from_config(settings, dtype=dtype, **_attention(options, where))
             model.tie_weights()
@@ -184,6 +187,34 @@ def _of_transformers(
     except Exception as error:  # its own code may reject the config in any way
         raise _unbuildable(config, error) from error
     return _module(model)
+
+
+@functools.cache
+def _keep_libraries() -> None:
+    """Leave what is imported by now out of all garbage collections: it stays, and is most of what there is."""
+    gc.freeze()
+
+
+@contextlib.contextmanager
+def _undrawn(transformers: Any, where: torch.device) -> Iterator[None]:
+    """Let models on ``meta`` be built without drawing their weights.
+
+    transformers leaves that out on ``meta`` by itself, but takes the device for the CPU within a dry run.
+    """
+    owner, name = transformers.PreTrainedModel, "initialize_weights"
+    original = vars(owner).get(name)
+    if where.type != "meta" or original is None:
+        yield
+        return
+    setattr(owner, name, _draws_nothing)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+def _draws_nothing(_model: nn.Module) -> None:
+    """In place of drawing weights."""
 
 
 def _of_remote_code(

@@ -30,7 +30,7 @@ from gpudash.simulator.dry_run import missing_numbers
 from gpudash.simulator.dry_run.missing_numbers import DataDependentError, KnownIntegers
 from gpudash.simulator.faults import UnsupportedError, hands_on
 from gpudash.simulator.operations import batch_norm, temporaries
-from gpudash.simulator.operations.outcomes import Fresh, Outcomes, adds_bias_by_lt
+from gpudash.simulator.operations.outcomes import Fresh, Outcomes, adds_bias_by_lt, one_of_each
 from gpudash.simulator.operations.scripts import EMPTY_CACHE, HALVES
 from gpudash.simulator.step_work.work_log import WAITS, Exchange, WorkLog
 
@@ -82,6 +82,8 @@ class Plan:
         names: names of its arguments.
         tensors: the arguments that are single tensors, for which Python may pass a number.
         written: the arguments that it writes to.
+        writes_each: whether it changes the numbers of one tensor after the other and returns nothing, as the
+            ``_foreach_`` operations of optimizers do.
         returned: the written argument that is its result; ``None`` if the result is new.
         is_view: whether the result shares an argument's bytes, so that only sizes and strides are computed.
         is_matrix_product: whether cuBLAS would run it.
@@ -103,6 +105,7 @@ class Plan:
         "returned",
         "script_of",
         "tensors",
+        "writes_each",
         "written",
     )
 
@@ -120,6 +123,7 @@ class Plan:
             self.returned = next(iter(self.written))
         name = schema.name.replace("aten::", "")
         self.name = name
+        self.writes_each = name.startswith("_foreach_") and name.endswith("_") and not schema.returns
         outputs = {argument.name for argument in schema.arguments if argument.is_out}
         self.is_question = name in missing_numbers.QUESTIONS and self.written <= outputs
         self.is_matrix_product = name in MATRIX_PRODUCTS
@@ -472,6 +476,8 @@ class Engine:
         began = time.perf_counter()
         call = Call(self, plan)
         inward = call.inward
+        if plan.writes_each and not self.computes:
+            args = one_of_each(args)
         inner = [inward(value, name) for value, name in zip(args, plan.names)]
         named = {name: inward(value, name) for name, value in kwargs.items()}
         if call.is_mixed:

@@ -178,6 +178,32 @@ def _again(kept: Any, make: Maker, args: Sequence[Any], kwargs: dict[str, Any]) 
     return kept
 
 
+def one_of_each(args: Sequence[Any]) -> Sequence[Any]:
+    """The arguments of an operation on lists of tensors, with one of all elements that are alike.
+
+    An optimizer has hundreds of parameters of a few sizes, and torch's Python works out each of them. The lists stay as
+    they are where their elements lie on several devices, or are not as many in each.
+    """
+    lists = [value for value in args if isinstance(value, (list, tuple))]
+    count = len(lists[0]) if lists else 0
+    if any(len(inner) != count for inner in lists) or any(isinstance(value, torch.Tensor) for value in args):
+        return args
+    devices: set[torch.device] = set()
+    places: dict[Any, int] = {}
+    for place in range(count):
+        elements = [inner[place] for inner in lists]
+        devices.update(element.device for element in elements if isinstance(element, torch.Tensor))
+        try:
+            alike = tuple(map(_described, elements))
+        except UnknownOutcomeError:
+            return args
+        places.setdefault(alike, place)
+    if len(devices) != 1 or len(places) == count:
+        return args
+    chosen = places.values()
+    return [[value[place] for place in chosen] if isinstance(value, (list, tuple)) else value for value in args]
+
+
 def adds_bias_by_lt(given: Mapping[str, Any], made: torch.Tensor, *, activates: bool) -> bool:
     """Whether torch passes an ``addmm`` to cuBLASLt, which adds a bias to every row in the same kernel
     (isInputCompliesAddmmCudaLt, ATen/native/cuda/Blas.cpp; checked with torch 2.11).

@@ -77,7 +77,7 @@ def _prepare(superseded: Callable[[], bool]) -> tuple[str, DryRun]:
     from torch.nn.modules.module import register_module_forward_pre_hook
 
     from gpudash.simulator.dry_run.dry_run import DryRun
-    from gpudash.workloads.predicting.without_compiler import leave_compiler_out
+    from gpudash.simulator.without_compiler import leave_compiler_out
 
     # A prediction must not take the run's cores, and without numbers more threads have nothing to do.
     torch.set_num_threads(1)

@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 
 import gpudash.simulator.convolutions
 from gpudash.memory.predicting.architecture import Architecture
-from gpudash.simulator.convolutions import cublaslt, workspaces
+from gpudash.simulator.convolutions import cublaslt, cudnn_client, workspaces
 from gpudash.simulator.convolutions.cudnn_client import ASK_VARIABLE, LIBRARY_VARIABLE, CudnnAnswer, CudnnClient
 from gpudash.simulator.convolutions.workspaces import BEYOND_OPERANDS, Scratch
 from gpudash.simulator.operations.scripts import EMPTY_CACHE, after_blocks
@@ -150,14 +151,80 @@ def test_a_card_that_cudnn_cannot_be_asked_about_is_told_in_a_sentence(
     assert "cudnnGetErrorString" in card.problem
 
 
-def test_a_library_that_crashes_hangs_or_takes_all_memory_ends_its_process_alone(
-    asked: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, compiled: Any
+def test_a_library_that_crashes_or_is_too_old_ends_its_process_alone(
+    asked: None, monkeypatch: pytest.MonkeyPatch, compiled: Any
 ) -> None:
     for body, words in (("*(volatile int *)0 = 1;", "signal 11"), ("return 90100;", "cuDNN 9.1 tells nothing")):
         monkeypatch.setenv(LIBRARY_VARIABLE, str(compiled(body)))
         card = CudnnClient((8, 0))
         assert card.ask({"part": "forward"}) is None
         assert words in card.problem
+
+
+HANGS = "for (;;) pause();"
+"""Body of a function of C that never returns, and takes no time."""
+
+
+@pytest.mark.parametrize(
+    ("version", "asked_for", "words"),
+    [
+        pytest.param(HANGS, "", "cuDNN did not answer within 1 s", id="hangs-when-loaded"),
+        pytest.param("", HANGS, "cuDNN did not answer within 1 s", id="hangs-when-asked"),
+        pytest.param("", "abort();", "ended while it was asked (signal 6)", id="crashes"),
+        pytest.param("", "_exit(3);", "ended while it was asked (exit code 3)", id="exits"),
+        pytest.param(
+            "",
+            "while (malloc(1 << 20)); return 4;",
+            "cuDNN 9.20 needs more memory than the 512 MiB",
+            id="is-out-of-memory",
+        ),
+        pytest.param(
+            "", "for (;;) *(volatile char *)malloc(1 << 20) = 1;", "while it was asked (signal 11)", id="eats-memory"
+        ),
+        pytest.param("", "*made = made; return 0;", "with a size that no workspace has", id="answers-nonsense"),
+    ],
+)
+def test_whatever_a_library_does_is_one_sentence_and_leaves_the_unknown_bytes(
+    asked: None, monkeypatch: pytest.MonkeyPatch, compiled: Any, version: str, asked_for: str, words: str
+) -> None:
+    monkeypatch.setattr(cudnn_client, "READY_S" if version else "ANSWER_S", 1.0)
+    monkeypatch.setenv(LIBRARY_VARIABLE, str(compiled(f"{version} return 92000;", asked_for)))
+    workspaces.scratch.begin()
+    values, weight = torch.empty(2, 64, 28, 28, device="meta"), torch.empty(64, 64, 3, 3, device="meta")
+    given = {"input": values, "weight": weight, "stride": [1], "padding": [1], "dilation": [1], "transposed": False}
+    given |= {"output_padding": [0], "groups": 1}
+    for _ in range(2):
+        assert workspaces.workspace(given, "forward", torch.contiguous_format, Architecture((8, 0), 100)) == ()
+    found = workspaces.scratch.found()
+    assert words in found.problem and "\n" not in found.problem and not found.problem.endswith(".")
+    assert found.unknown_bytes == 2 * 4 * (2 * values.numel() + weight.numel()) + BEYOND_OPERANDS
+    assert not [one for one in psutil.Process().children() if str(PROCESS) in one.cmdline()]
+
+
+def test_a_library_without_what_is_called_is_told_before_it_is_asked(
+    asked: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = tmp_path / "libcudnn.so.9"
+    source = "long cudnnGetVersion(void) { return 92000; }\nconst char *cudnnGetErrorString(int status) { return 0; }"
+    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-o", made, "-"], input=source, text=True, check=True)
+    monkeypatch.setenv(LIBRARY_VARIABLE, str(made))
+    card = CudnnClient((8, 0))
+    assert card.ask({"part": "forward"}) is None
+    assert "undefined symbol: cudnnGetLastErrorString" in card.problem
+
+
+def test_the_process_that_asks_has_half_a_gibibyte_and_five_minutes_of_a_processor(compiled: Any) -> None:
+    counts = {
+        "memory": "long many = 0; while (many < 4096 && malloc(1 << 20)) many++; return 90800 + many;",
+        "time": "long limits[2]; getrlimit(0, limits); return 90800 + limits[0];",
+    }
+    found = {}
+    for name, body in counts.items():
+        command = [sys.executable, "-I", "-S", str(PROCESS), str(compiled(body)), "8.6"]
+        done = subprocess.run(command, input="", capture_output=True, text=True, check=True)
+        found[name] = json.loads(done.stdout)["version"] - 90800
+    assert 384 < found["memory"] <= 512
+    assert found["time"] == 300
 
 
 def test_a_library_that_cannot_load_a_part_of_itself_is_told_in_a_sentence_and_not_asked_on(
@@ -168,6 +235,10 @@ def test_a_library_that_cannot_load_a_part_of_itself_is_told_in_a_sentence_and_n
     const char *cudnnGetErrorString(int status) { return "CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED"; }
     void cudnnGetLastErrorString(char *text, long size) { *text = 0; }
     int cudnnBackendCreateDescriptor(int kind, void **made) { return 1; }
+    int cudnnBackendDestroyDescriptor(void *one) { return 0; }
+    int cudnnBackendFinalize(void *one) { return 0; }
+    int cudnnBackendSetAttribute(void) { return 0; }
+    int cudnnBackendGetAttribute(void) { return 0; }
     """
     made = tmp_path / "libcudnn.so.9"
     subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-o", made, "-"], input=source, text=True, check=True)
@@ -182,13 +253,32 @@ def test_a_library_that_cannot_load_a_part_of_itself_is_told_in_a_sentence_and_n
 
 @pytest.fixture
 def compiled(tmp_path: Path) -> Any:
-    """Makes a library whose ``cudnnGetVersion`` has a body of C."""
+    """Makes a library of a body of C for ``cudnnGetVersion``, and of one for what is called first by a question.
 
-    def make(body: str) -> Path:
+    Where that returns, all else succeeds, and the workspace has -512 bytes.
+    """
+
+    def make(body: str, asked_for: str = "return 1;") -> Path:
         made = tmp_path / f"lib{len(list(tmp_path.iterdir()))}.so"
-        error = "const char *cudnnGetErrorString(int status) { return 0; }"
-        source = f"{error}\nlong cudnnGetVersion(void) {{ {body} }}"
-        subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-o", made, "-"], input=source, text=True, check=True)
+        source = f"""
+        #include <stdlib.h>
+        #include <sys/resource.h>
+        #include <unistd.h>
+        const char *cudnnGetErrorString(int status) {{ return status == 4 ? "CUDNN_STATUS_ALLOC_FAILED" : 0; }}
+        long cudnnGetVersion(void) {{ {body} }}
+        void cudnnGetLastErrorString(char *text, long size) {{ *text = 0; }}
+        int cudnnBackendCreateDescriptor(int kind, void **made) {{ {asked_for} }}
+        int cudnnBackendDestroyDescriptor(void *one) {{ return 0; }}
+        int cudnnBackendFinalize(void *one) {{ return 0; }}
+        int cudnnBackendSetAttribute(void *one, int name, int kind, long count, void *values) {{ return 0; }}
+        int cudnnBackendGetAttribute(void *one, int name, int kind, long most, long *count, void *values) {{
+            *count = 1;
+            if (name == 402) *(long *)values = -512;
+            return 0;
+        }}
+        """
+        command = ["cc", "-shared", "-fPIC", "-w", "-x", "c", "-o", str(made), "-"]
+        subprocess.run(command, input=source, text=True, check=True)
         return made
 
     return make

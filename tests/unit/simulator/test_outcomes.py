@@ -9,8 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpudash.simulator.device.backend import Backend
 from gpudash.simulator.operations import outcomes
-from gpudash.simulator.operations.outcomes import Fresh, Outcomes
+from gpudash.simulator.operations.outcomes import Fresh, Outcomes, one_of_each
 
 ops = torch.ops.aten
 
@@ -153,3 +154,34 @@ def test_no_more_is_kept_than_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
         assert calls(ops.clone.default, tensor(size)).shape == (size,)
     calls(ops.clone.default, tensor(1))
     assert calls.worked == 5
+
+
+def test_of_parameters_that_are_alike_an_optimizer_works_out_one() -> None:
+    sizes = [(2, 3), (4,), (2, 3), (4,), (2, 3)]
+    parameters = [torch.empty(size, device="meta") for size in sizes]
+    averages = [torch.empty(size, device="meta") for size in sizes]
+    few = one_of_each([parameters, averages, [0.1] * 5, 2])
+    assert [value is known for value, known in zip(few[0], parameters[:2], strict=True)] == [True, True]
+    assert [value is known for value, known in zip(few[1], averages[:2], strict=True)] == [True, True]
+    assert few[2:] == [[0.1, 0.1], 2]
+
+
+def test_lists_that_are_not_of_pairs_stay_as_they_are() -> None:
+    alike = [torch.empty(4, device="meta") for _ in range(3)]
+    transposed = torch.empty(4, 2, device="meta").t()
+    for arguments in (
+        [alike, alike[:2]],  # torch refuses them
+        [alike, torch.empty(3, device="meta")],  # numbers for each of them, by place
+        [[*alike, torch.empty(4)]],  # the CPU's
+        [[torch.empty(2, 4, device="meta"), transposed, torch.empty(2, 4, device="meta", dtype=torch.float16)]],
+    ):
+        assert one_of_each(arguments) is arguments
+
+
+def test_a_list_with_one_tensor_of_a_wrong_size_is_refused_as_by_torch(sim: Backend, monkeypatch: Any) -> None:
+    monkeypatch.setattr(outcomes, "DEVICE", "sim")
+    monkeypatch.setattr(sim.engine, "computes", False)
+    values = [torch.empty(4, device="sim") for _ in range(3)]
+    torch._foreach_add_(values, values)
+    with pytest.raises(RuntimeError, match="broadcast"):
+        torch._foreach_add_(values, [values[0], torch.empty(3, device="sim"), values[2]])

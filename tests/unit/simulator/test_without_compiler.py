@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from torch.fx.experimental import symbolic_shapes
 
-from gpudash.workloads.predicting.without_compiler import PLAIN
+from gpudash.simulator.without_compiler import PLAIN
 from tests.programs import python
 
 pytestmark = pytest.mark.process
 
 STEP = """
 import torch
-from gpudash.workloads.predicting.without_compiler import leave_compiler_out
+from gpudash.simulator.without_compiler import leave_compiler_out
 leave_compiler_out()
 weight = torch.nn.Parameter(torch.ones(2))
 optimizer = torch.optim.Adam([weight])
@@ -65,11 +65,29 @@ import torch
 from gpudash.simulator.dry_run.dry_run import DryRun
 from gpudash.specs import TrainingSpec
 from gpudash.workloads.predicting.dry_run import trace_of
-from gpudash.workloads.predicting.without_compiler import leave_compiler_out
+from gpudash.simulator.without_compiler import leave_compiler_out
 leave_compiler_out()
 assert trace_of(TrainingSpec(), DryRun()).steps == 3
 """
     python("-c", prediction + NOT_LOADED, check=True)
+
+
+def test_a_model_of_transformers_is_imported_without_the_compiler_which_is_there_afterwards() -> None:
+    transformers = """
+import torch
+from gpudash.simulator.without_compiler import leave_compiler_out, load_masks_class
+leave_compiler_out()
+load_masks_class()
+import transformers.models.llama.modeling_llama
+"""
+    later = """
+compiled = torch.compile(lambda values: values * 2, backend="eager")
+assert compiled(torch.ones(2)).tolist() == [2, 2]
+assert torch._dynamo._trace_wrapped_higher_order_op.TransformGetItemToIndex
+from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+assert TransformGetItemToIndex is transformers.masking_utils.TransformGetItemToIndex
+"""
+    python("-c", transformers + NOT_LOADED + later, check=True)
 
 
 def test_symbols_are_there_for_whoever_has_some() -> None:
