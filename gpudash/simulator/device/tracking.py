@@ -8,7 +8,7 @@ from __future__ import annotations
 import dis
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -81,6 +81,8 @@ class Tracker:
         finished: whether later events are to be ignored, see `finish`.
         on_roots: called when weights, gradients and optimizer state can be determined: when a model starts to run, and
             at the end of a backward pass and of an optimizer's step.
+        on_gradients: called when only gradients are new: when a layer of such a model runs again within a backward
+            pass, as checkpointing does. A program may release them before the pass ends.
     """
 
     def __init__(self, engine: Engine, *, stacks: bool = True, log: WorkLog | None = None) -> None:
@@ -89,9 +91,12 @@ class Tracker:
         self.stage = ""
         self.finished = False
         self.on_roots: Callable[[], None] | None = None
+        self.on_gradients: Callable[[], None] | None = None
         self._engine = engine
         self._stacks = stacks
         self._modules: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        self._layers: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        self._trained: list[weakref.ref[torch.Tensor]] = []
         self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._running: list[str] = []
         self._forward = False
@@ -172,8 +177,17 @@ class Tracker:
 
     def categories(self) -> dict[tuple[int, int], str]:
         """(card, address) → category, for everything that belongs to a module or optimizer that has run."""
+        return self._by_address(self.roots())
+
+    def gradients(self) -> dict[tuple[int, int], str]:
+        """(card, address) → category, for the gradients of the weights that `categories` found last."""
+        weights = [reference() for reference in self._trained]
+        gradients = [weight.grad for weight in weights if weight is not None and weight.grad is not None]
+        return self._by_address((tensor, GRADIENTS) for tensor in tensors_in(gradients))
+
+    def _by_address(self, roots: Iterable[tuple[torch.Tensor, str]]) -> dict[tuple[int, int], str]:
         found: dict[tuple[int, int], str] = {}
-        for root, category in self.roots():
+        for root, category in roots:
             if device_of(root).type != DEVICE:
                 continue
             block = self._engine.storages.block(root.untyped_storage())
@@ -201,6 +215,8 @@ class Tracker:
             weights += module.parameters()
             for buffer in module.buffers():
                 yield buffer, WEIGHTS
+        # Weakly, so that the program's weights are freed when it frees them.
+        self._trained = [weakref.ref(weight) for weight in weights if weight.requires_grad]
         for weight in weights:
             yield weight, WEIGHTS
             if weight.is_leaf and weight.grad is not None:
@@ -221,15 +237,25 @@ class Tracker:
     def _enter(self, module: nn.Module, _args: Any) -> None:
         # a module that no other module calls is a model
         if not self._running:
-            if module not in self._modules:
-                self._modules.add(module)
-                if self.on_roots is not None:
-                    self.on_roots()
+            self._note_root(module)
             # a checkpointed layer runs forward within the backward pass, and counts as part of it
             if not self._backward:
                 self._forward = True
                 self._note_phase()
         self._running.append(type(module).__name__)
+
+    def _note_root(self, module: nn.Module) -> None:
+        if module in self._modules:
+            return
+        # Everything of a large model would be walked once for each of its layers.
+        if self._backward and module in self._layers:
+            if self.on_gradients is not None:
+                self.on_gradients()
+            return
+        self._modules.add(module)
+        self._layers.update(module.modules())
+        if self.on_roots is not None:
+            self.on_roots()
 
     def _leave(self, _module: nn.Module, _args: Any, _result: Any) -> None:
         if self._running:

@@ -6,7 +6,7 @@ This needs a process of its own: the simulated device of a process either comput
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -105,8 +105,15 @@ class RequestRecorder:
 
     def classify(self) -> None:
         """Record what belongs to modules and optimizers now; call it before gradients are dropped."""
+        self._record(self._tracker.categories())
+
+    def classify_gradients(self) -> None:
+        """Record the gradients of now, of what was classified before."""
+        self._record(self._tracker.gradients())
+
+    def _record(self, categories: Mapping[tuple[int, int], str]) -> None:
         # Current addresses: those of freed blocks may have been reused.
-        for (card, address), category in self._tracker.categories().items():
+        for (card, address), category in categories.items():
             block = None
             if card == self._card.index:
                 block = self._blocks.get(address)
@@ -268,8 +275,13 @@ class DryRun:
             for recorder in recorders:
                 recorder.classify()
 
+        def classify_gradients() -> None:
+            for recorder in recorders:
+                recorder.classify_gradients()
+
         # gradients may be dropped at the start of the next step, so classify them while they are certain to exist
         tracker.on_roots = classify
+        tracker.on_gradients = classify_gradients
         tracker.start()
         for recorder in recorders:
             recorder.start()

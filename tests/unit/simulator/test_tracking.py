@@ -8,6 +8,7 @@ from typing import Any, Self
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from gpudash.simulator.device.backend import Backend
 from gpudash.simulator.device.tracking import Tracker
@@ -81,3 +82,32 @@ def test_what_moves_with_a_module_is_weights_before_the_module_has_been_at_work(
     finally:
         tracker.stop()
     assert labels == [*["weights"] * 6, "inputs"]
+
+
+class Checkpointed(nn.Module):
+    """Three layers that run again in the backward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(32, 32, bias=False, device="sim:0") for _layer in range(3))
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            values = checkpoint(layer, values, use_reentrant=False)
+        return values
+
+
+def test_what_layers_that_run_again_in_a_backward_pass_have_new_is_gradients(sim: Backend) -> None:
+    tracker = Tracker(sim.engine)
+    walked: list[str] = []
+    tracker.on_roots = lambda: walked.append(" ".join(sorted(tracker.categories().values())))
+    tracker.on_gradients = lambda: walked.append(f"gradients {len(tracker.gradients())}")
+    model = Checkpointed()
+    tracker.start()
+    try:
+        model(torch.ones(8, 32, device="sim:0", requires_grad=True)).sum().backward()
+    finally:
+        tracker.stop()
+    weights = "weights weights weights"
+    # The last layer is the first to run again; each finds the gradients of those that came before it.
+    assert walked == [weights, "gradients 0", "gradients 1", "gradients 2", f"gradients gradients gradients {weights}"]

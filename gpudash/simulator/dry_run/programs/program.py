@@ -171,6 +171,7 @@ class FollowedProgram:
         self._tracker = tracker = Tracker(backend.engine, stacks=False, log=self._log)
         tracker.step = 1
         tracker.on_roots = self._classify
+        tracker.on_gradients = self._classify_gradients
         tracker.start()
         self._recorders = [LineRecorder(backend, tracker, index, self._first_used) for index in range(len(cards))]
         for recorder in self._recorders:
@@ -238,6 +239,10 @@ class FollowedProgram:
     def _classify(self) -> None:
         for recorder in self._recorders:
             recorder.classify()
+
+    def _classify_gradients(self) -> None:
+        for recorder in self._recorders:
+            recorder.classify_gradients()
 
     def _see_optimizers(self) -> None:
         kind: Any = torch.optim.Optimizer
