@@ -177,7 +177,9 @@ def _of_transformers(
     try:
         settings = transformers.CONFIG_MAPPING[kind].from_dict(values)
         chosen = _class_of(settings, values, transformers)
-        _keep_libraries()
+        # Not on a device: what is frozen holds the first model's weights as well.
+        if where.type == "meta":
+            _keep_libraries()
         with warnings.catch_warnings(), where, _undrawn(transformers, where):
             warnings.simplefilter("ignore")
             model = chosen._from_config(settings, dtype=dtype, **_attention(options, where))
