@@ -1,4 +1,4 @@
-"""What the form asked for when it was used last, kept from one start of the window to the next."""
+"""The form's last values, kept from one start of the window to the next."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from gpudash.ui.widgets.remembered import recall, remember
 logger = logging.getLogger(__name__)
 
 _REMEMBERED = "form"
-"""Under what the window remembers it."""
+"""Key under which the window remembers the form."""
 
 NOT_KEPT = ("devices", "trust_remote_code")
-"""Fields that are not kept as they are: devices by what they are, since their names change, and no consent."""
+"""Fields that are not kept: consent, and the names of devices, which change (see `RememberedForm.memories`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RememberedForm:
-    """What was asked for.
+    """The workload and values that were used last.
 
     Attributes:
         workload: its name; `WATCH` for the user's own program, whose form keeps its own fields.
-        values: the fields that were not at their defaults.
-        memories: keys of the devices (`Device.memory`): the one that the user chose, or those of the ranks; empty where
-            the session's default was taken.
+        values: the fields that differed from their defaults.
+        memories: keys of the devices (`Device.memory`): the one that the user chose, or those of the ranks; empty for
+            the session's default.
     """
 
     workload: str
@@ -49,7 +49,7 @@ def _reader() -> TypeAdapter[RememberedForm]:
 
 
 def remember_form(panel: WorkloadPanel) -> None:
-    """Keep what the panel asks for; while a value is not allowed, what was kept before stays."""
+    """Keep the panel's values; while one is invalid, the values kept before stay."""
     if panel.watching:
         panel.script.remember()
         kept = RememberedForm(WATCH, {}, [])
@@ -63,13 +63,13 @@ def remember_form(panel: WorkloadPanel) -> None:
 
 
 class LastForm(QObject):
-    """Fills the panel with what it asked for last, and chooses the devices once they are all there.
+    """Fills the panel with its last values, and chooses the devices once all of them are present.
 
-    What was kept and cannot be used any more is left out, with a line in the log.
+    Values that can no longer be used are left out, with a line in the log.
 
     Args:
-        panel: of a live session, with nothing filled in yet.
-        session: says which devices there are.
+        panel: of a live session, not filled in yet.
+        session: lists the devices.
     """
 
     def __init__(self, panel: WorkloadPanel, session: DashboardSource) -> None:
@@ -92,11 +92,11 @@ class LastForm(QObject):
             panel.take_preset(kept.workload, _usable(kept.values, workloads()[kept.workload]))
 
     def choose_devices(self) -> bool:
-        """Choose the devices of last time once each of them is there; not where the user or a run has taken one, nor
-        where a card to simulate was asked for at the start.
+        """Choose the last devices once all of them are present, unless the user or a run has chosen one, or the command
+        line requested a card to simulate.
 
         Returns:
-            Whether they have been chosen now.
+            Whether they were chosen by this call.
         """
         if not self._memories:
             return False
@@ -129,7 +129,7 @@ def _recalled() -> RememberedForm | None:
 
 
 def _usable(values: Mapping[str, Any], spec: type[Spec]) -> dict[str, Any]:
-    """The values that the workload's fields still allow; of the others the log has the names, not what they were."""
+    """The values that the workload's fields still allow; the log names the others, without their values."""
     usable = {name: value for name, value in values.items() if name in spec.model_fields and name not in NOT_KEPT}
     refused = values.keys() - usable.keys()
     try:
