@@ -96,7 +96,7 @@ class Dashboard(PlotsPage):
         palette: colours at the start.
         panel: workload panel; created if not given, like
         tabs: the tables. These two take longest to create.
-        arranged: whether the parts are laid out at once; else by `arrange`.
+        arranged: whether to lay out the parts now; otherwise call `arrange`.
 
     Attributes:
         left: column at the left; the panel is one of its faces.
@@ -192,12 +192,12 @@ class Dashboard(PlotsPage):
         self.chooser.focus_group.join(self.cards.focus_group)
 
     def arrange(self) -> Iterator[None]:
-        """Lay out the large parts, one each time the next is asked for.
+        """Lay out the large parts, one per step of the iterator.
 
-        Where the dashboard stands in a window by then, Qt gives each widget of a part the window's style sheet as the
-        part is put in: of all parts in one go that takes several frames.
+        If the dashboard is in a window already, Qt applies the window's style sheet to each widget of a part as the
+        part is added; for all parts at once, that takes several frames.
         """
-        # in the order in which the Tab key goes through them
+        # In the order of the Tab key.
         self._middle.insertWidget(0, self.left)
         yield
         self.splitter.addWidget(self._upper)
