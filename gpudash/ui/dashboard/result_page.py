@@ -31,8 +31,9 @@ from gpudash.telemetry.results.outcome import (
     predicted_step,
     run_figures,
     size_chart,
+    without_figures,
 )
-from gpudash.telemetry.runs import RunView
+from gpudash.telemetry.runs import ENDINGS, RunView
 from gpudash.ui.dashboard.banner import ACTION_TEXT, misses_cuda
 from gpudash.ui.dashboard.tabs.verdict_page import Painted, VerdictPage
 from gpudash.ui.explanation.header import RemediesView
@@ -42,9 +43,6 @@ from gpudash.ui.widgets.labels import discard, set_role, title_label, worded_but
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, Table
-
-ENDINGS = {"cancelled": "stopped"}
-"""Run status → the word shown for it, if different."""
 
 LEAST_CHART_PX, LEAST_PLOT_PX = 150, 160
 """Minimum height of a readable chart, and of a plot beside a verdict, in logical pixels."""
@@ -130,7 +128,7 @@ class ResultPage(QFrame):
             name: display name of the run.
             commanding: whether a remedy can be applied here.
         """
-        self._title.setText(f"{name}, {ENDINGS.get(run.status, run.status.replace('_', ' '))}")
+        self._title.setText(f"{name}, {ENDINGS.get(run.status, run.status)}")
         self.setAccessibleDescription(self._title.full_text)
         comparison = self.verdict.show_result(run.result)
         self._bodies.setCurrentWidget(self.verdict if comparison else self._general)
@@ -147,12 +145,8 @@ class ResultPage(QFrame):
         self.rows.show_rows(rows)
         self.rows.setMaximumHeight(self.rows.height_of_all)  # the chart takes the rest
         self.rows.setVisible(bool(rows) or not (self._shown or self.chart.isVisibleTo(self)))
-        more = [(name, value) for name, value in rows if not self._is_figure(name, value)]
+        more = without_figures(rows, self._shown)
         self._side_figures.show_figures(self._shown, more, rest=bool(found) and not rows)
-
-    def _is_figure(self, name: str, value: str) -> bool:
-        """Whether the figures already include a row."""
-        return (name.partition(",")[0], value) in self._shown
 
     def place_in(self, stage: QRect, side: QRect, free: int) -> QRect:
         """Where to place the page: beside the plots if there is room and it has no chart, else over their lower part.

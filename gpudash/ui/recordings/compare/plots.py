@@ -15,8 +15,8 @@ from gpudash.drawing.axes import Autoscale, Style, Ticks, Unit, format_value, va
 from gpudash.telemetry.comparing import MOST_RUNS, ComparedRun, Curve
 from gpudash.telemetry.comparing.comparison import LETTERS, MINUS, value_text
 from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
+from gpudash.telemetry.runs import ENDINGS
 from gpudash.ui.colours import Palette
-from gpudash.ui.forms.run_progress import ENDINGS
 from gpudash.ui.plots.canvas import Drag, Gestures
 from gpudash.ui.plots.overlay import PEN_STYLES
 from gpudash.ui.plots.painting.geometry import Geometry
@@ -93,7 +93,7 @@ class LetterLegend(QWidget):
 def run_row(run: ComparedRun) -> LegendRow:
     """The legend row of a run: its recording, how it ended, and its results."""
     view = run.view
-    more = [ENDINGS.get(view.status, view.status).lower()]
+    more = [ENDINGS.get(view.status, view.status)]
     peak = view.peak_allocated_bytes
     if peak is None:
         peak = view.memory.used_bytes
