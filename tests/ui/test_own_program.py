@@ -606,6 +606,27 @@ def test_where_the_output_is_not_in_sight_its_newest_line_is(open_window: OpenWi
     assert newest.text() == "" and "warning" in window.workspace.dashboard.tabs.output.text.toPlainText()
 
 
+def test_the_newest_line_goes_when_the_form_asks_for_something_else(
+    open_window: OpenWindow, session: FakeSession, tmp_path: Path
+) -> None:
+    window = open_window(session, size=(1280, 800))
+    dashboard = window.workspace.dashboard
+    script, another = tmp_path / "train.py", tmp_path / "other.py"
+    for file in (script, another):
+        file.write_text("")
+    dashboard.panel.take_script(script)
+    session.watched("cpu")
+    session.output.add([OutputLine("stdout", "epoch 1")])
+    session.end()
+    settle(window)
+    dashboard.panel.script.arguments.setText("--epochs 2")
+    settle(window)
+    assert dashboard.tabs.newest.text() == "epoch 1"
+    dashboard.panel.take_script(another)
+    settle(window)
+    assert dashboard.tabs.newest.text() == ""
+
+
 @pytest.mark.parametrize("chosen", [False, True])
 def test_the_output_of_a_program_makes_room_again_for_a_workload_unless_it_was_chosen(
     window: MainWindow, session: FakeSession, chosen: bool

@@ -266,10 +266,14 @@ class LowerTabs(QWidget):
                 self._before_output = self.bar.currentIndex()
             self.bar.setCurrentIndex(self._pages.indexOf(self.output))
 
+    def drop_newest_line(self) -> None:
+        """Show no line beside the tabs until a program starts; the output keeps it."""
+        self._shows_newest = False
+
     def leave_output(self) -> None:
         """Handle the start of a run that prints nothing: drop the newest line of the earlier program and, unless the
         user opened the output, return to the tab that was open before."""
-        self._shows_newest = False
+        self.drop_newest_line()
         if self.output_in_front and self._before_output is not None:
             self.bar.setCurrentIndex(self._before_output)
         self._before_output = None
