@@ -30,6 +30,7 @@ from gpudash.ui.plots.canvas import label_font
 from gpudash.ui.plots.legend import SWATCH_PX, Button, patch_size, swatch
 from gpudash.ui.plots.prediction.peak_rows import SAME
 from gpudash.ui.plots.reading import Row
+from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.text_size import scaled
@@ -314,10 +315,10 @@ class SelectionStrip(QWidget):
         self._fold.setText("Statistics")
         self._fold.setToolTip("Show or hide the statistics of the range (Esc hides them)")
         self._fold.setCheckable(True)
-        self._fold.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self._fold.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self._fold.setArrowType(Qt.ArrowType.UpArrow)
         self._fold.toggled.connect(self._set_open)
+        self.focus_group = FocusGroup(self, [self._chip, self._fold])
         self.card = StatisticsCard(palette, parent)
         self.card.closed.connect(self.cleared)
         in_row(self._chip, (self._text, 1), self._fold, parent=self, margins=(0, 0, 0, 0))
