@@ -135,6 +135,13 @@ def session_text(entry: LibraryEntry) -> str:
     return "   ·   ".join(filter(None, ("Session of " + parts[0], *parts[1:])))
 
 
+def peak_sentence(row: LibraryRow) -> str:
+    """The peak memory of the run, with what it is a peak of, as every other place words it."""
+    if row.run is not None and row.run.own_peak_bytes is not None:
+        return f"peak allocated {peak_of(row)}"
+    return f"peak {peak_of(row)}"
+
+
 def peak_of(row: LibraryRow) -> str:
     """The peak memory of the run itself. If unknown, the highest use of the process or the GPU, and which of them."""
     found = None
