@@ -97,7 +97,7 @@ QToolButton[role="browse"]:disabled { color: $muted; background: $panel; }
 QToolButton[role="fold"] { color: $text; padding: 1px 2px; text-align: left; min-height: 22px; }
 QToolButton[role="fold"]:checked { background: transparent; }
 QToolButton[role="fold"]:disabled { color: $muted; }
-QToolButton[role="legend"] { color: $muted; padding: 4px 2px; margin: 0px; border-radius: 3px; font-size: 8pt; }
+QToolButton[role="legend"] { color: $muted; padding: 3px 2px; margin: 0px; border-radius: 3px; font-size: 8pt; }
 QToolButton[role="legend"][popupMode="2"] { padding-right: 14px; }
 QToolButton[role="legend"]:checked { background: transparent; }
 QToolButton[role="legend"]:hover { background: $button_hover; }
