@@ -87,7 +87,7 @@ def run_figures(run: RunView) -> list[Row]:
     return [*rows, *_cost_figures(run)]
 
 
-def without_figures(rows: Iterable[Row], figures: Collection[Row]) -> list[Row]:
+def without_figures(rows: Iterable[Row], figures: Collection[Row]) -> list[tuple[str, str]]:
     """The rows that are not already among a run's figures, such as "throughput, median" with the same value."""
     return [(name, value) for name, value in rows if (name.partition(",")[0], value) not in figures]
 

@@ -53,8 +53,12 @@ class Notice(QWidget):
         close.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         close.clicked.connect(self.dismiss)
         FocusGroup(self, (self._act, close))
-        in_row((self._text, 1), self._act, close, parent=self._strip, margins=(14, 6, 10, 6))
-        in_column(self._strip, parent=self, margins=(12, 4, 12, 4))
+        air = 6
+        apart = 4
+        if parent is not None:  # as low as the row at the bottom that it covers
+            air = apart = 2
+        in_row((self._text, 1), self._act, close, parent=self._strip, margins=(14, air, 10, air))
+        in_column(self._strip, parent=self, margins=(12, apart, 12, apart))
         self.hide()
 
     @property
