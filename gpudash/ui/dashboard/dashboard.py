@@ -427,13 +427,13 @@ class Dashboard(PlotsPage):
     def _form_changed(self) -> None:
         """A changed form shows its prediction instead of the earlier run that was viewed."""
         self._viewed_earlier = False
-        if not self.session.running and self._asked_program() != self._printing:
+        if not self.session.running and self._requested_program() != self._printing:
             self.tabs.drop_newest_line()
         # Ignore a changed device alone: selecting or finding a card does not start anything.
         if self.first_screen is not None and self._form_values() != self._form_before:
             self.leave_first_screen()
 
-    def _asked_program(self) -> tuple[str, str]:
+    def _requested_program(self) -> tuple[str, str]:
         """The workload that the form holds, and the script if that is the user's own."""
         return str(self.panel.workload.currentData()), self.panel.script.script().file
 
@@ -538,7 +538,7 @@ class Dashboard(PlotsPage):
         if isinstance(event, RunStarted) and event.workload == WATCH:
             self.tabs.output.begin(elsewhere="pid" in event.spec)
             self.tabs.show_output(requested=False)
-            self._printing = self._asked_program()
+            self._printing = self._requested_program()
             self._awaited_device = event.device
         elif isinstance(event, RunStarted):
             self.tabs.leave_output()
