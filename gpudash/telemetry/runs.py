@@ -57,6 +57,14 @@ RATES = ("items/s", "steps/s")
 
 Status = Literal["running", "finished", "cancelled", "failed", "out_of_memory"]
 
+ENDINGS: Mapping[str, str] = {
+    "finished": "finished",
+    "cancelled": "stopped",
+    "failed": "failed",
+    "out_of_memory": "out of memory",
+}
+"""How a run ended, in the words of every place that shows it."""
+
 NEWEST_STAGES = 200
 """How many of the newest executions of stages a digest lists; its sums cover all."""
 

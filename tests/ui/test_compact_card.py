@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QColor, QImage
 from PySide6.QtTest import QTest
 
@@ -44,6 +44,16 @@ def test_it_shows_the_memory_of_the_device_in_view_above_all_windows(
     assert card.windowFlags() & Qt.WindowType.Tool
     assert card.accessibleName().startswith("cuda:0: ")
     assert card.accessibleName().count("of 24.0 GiB VRAM") == 1
+
+
+def test_it_lies_below_the_figures_of_the_readout(open_window: OpenWindow, session: FakeSession) -> None:
+    window = open_window(session, size=(1440, 960))
+    settle(window)
+    card = card_of(window)
+    readout = window.workspace.dashboard.plots.readout
+    top = readout.mapToGlobal(QPoint(0, 0)).y() + readout.height() - readout.free_height
+    assert readout.isVisible() and readout.free_height > 0
+    assert card.geometry().top() >= top
 
 
 def test_it_is_at_once_in_the_colours_of_another_theme(open_window: OpenWindow, session: FakeSession) -> None:

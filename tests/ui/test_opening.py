@@ -8,14 +8,14 @@ from pathlib import Path
 
 import psutil
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QFileDialog, QMenu, QTabBar, QWidget
 from pytestqt.qtbot import QtBot
 
 from gpudash.cli.recordings.open import open_address
 from gpudash.session.recordings.file_kinds import FoundFile
-from gpudash.telemetry.records import Note
+from gpudash.telemetry.records import Note, Warning
 from gpudash.ui.colours import LIGHT
 from gpudash.ui.snapshot.document import PAGE
 from gpudash.ui.widgets.remembered import RECENT_FILES, add_recent, recall, recent_files, remember
@@ -246,6 +246,22 @@ def recent_menu(window: MainWindow) -> list[str]:
     menu = window.findChild(QMenu, "File/Open Recent")
     menu.aboutToShow.emit()
     return [action.text() for action in menu.actions() if not action.isSeparator()]
+
+
+def test_a_notice_moves_nothing_leaves_a_warning_in_sight_and_closes_by_itself(window: MainWindow) -> None:
+    notice, dashboard = window.workspace.notice, window.workspace.dashboard
+    settle(window)
+    before = dashboard.geometry()
+    notice.report("Wrote out.png.", "note")
+    settle(window)
+    assert dashboard.geometry() == before
+    assert notice.geometry().bottom() == window.workspace.rect().bottom()
+    dashboard.banner.take(Warning(time_s=0.0, level="critical", device="host", text="full"))
+    settle(window)
+    notice.report("Wrote out.svg.", "note")
+    assert notice.geometry().bottom() < dashboard.banner.mapTo(window.workspace, QPoint(0, 0)).y()
+    notice._closing.timeout.emit()
+    assert notice.text == "" and not notice._closing.isActive()
 
 
 def test_recent_files_are_listed_newest_first_and_at_most_ten(window: MainWindow, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QFileDialog, QLabel, QMessageBox, QWidget
+from PySide6.QtWidgets import QFileDialog, QLabel, QMessageBox, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from gpudash.session import Replay
@@ -604,6 +604,43 @@ def test_where_the_output_is_not_in_sight_its_newest_line_is(open_window: OpenWi
     window.workspace.dashboard.tabs.set_collapsed(False)
     settle(window)
     assert newest.text() == "" and "warning" in window.workspace.dashboard.tabs.output.text.toPlainText()
+
+
+def test_a_warning_of_a_card_that_is_gone_stops_no_program_that_is_attached(
+    open_window: OpenWindow, session: FakeSession
+) -> None:
+    window = open_window(session)
+    actions = ("stop", "free_cache", "save_recording")
+    session.apply(
+        Warning(time_s=session.now_s, level="critical", device="GPU-gone", text="sim:0 is full.", actions=actions)
+    )
+    session.watched("cpu", {"pid": 4711, "command": ["python"]})
+    settle(window)
+    banner = window.workspace.dashboard.banner
+    assert banner.isVisible() and banner.accessibleName() == "critical: sim:0 is full."
+    offered = {button.text() for button in banner.findChildren(QPushButton) if not button.isHidden()}
+    assert offered == {"Save recording", "×"}
+
+
+def test_the_newest_line_goes_when_the_form_asks_for_something_else(
+    open_window: OpenWindow, session: FakeSession, tmp_path: Path
+) -> None:
+    window = open_window(session, size=(1280, 800))
+    dashboard = window.workspace.dashboard
+    script, another = tmp_path / "train.py", tmp_path / "other.py"
+    for file in (script, another):
+        file.write_text("")
+    dashboard.panel.take_script(script)
+    session.watched("cpu")
+    session.output.add([OutputLine("stdout", "epoch 1")])
+    session.end()
+    settle(window)
+    dashboard.panel.script.arguments.setText("--epochs 2")
+    settle(window)
+    assert dashboard.tabs.newest.text() == "epoch 1"
+    dashboard.panel.take_script(another)
+    settle(window)
+    assert dashboard.tabs.newest.text() == ""
 
 
 @pytest.mark.parametrize("chosen", [False, True])

@@ -37,9 +37,9 @@ def said(line: StatusLine) -> tuple[str, str]:
 
 
 def test_it_says_what_is_recorded_how_fast_and_at_what_cost(line: StatusLine) -> None:
-    line.show_status(STATUS, "Live", None, "")
+    line.show_status(STATUS, "", None, "")
     assert said(line) == (
-        "Live   ● recording 2026-11-21-101500-session.gpudash  3 MiB   sampling 20 Hz · 0.4 % of one core",
+        "● recording 2026-11-21-101500-session.gpudash  3 MiB   sampling 20 Hz · 0.4 % of one core",
         "NVML 580.159 · torch 2.13.0",
     )
 
@@ -47,29 +47,29 @@ def test_it_says_what_is_recorded_how_fast_and_at_what_cost(line: StatusLine) ->
 @pytest.mark.parametrize("width", [960, 1100, 1256])
 def test_in_less_room_it_says_less_and_never_half_a_word(line: StatusLine, width: int) -> None:
     line.resize(width, 26)
-    line.show_status(replace(STATUS, driver=None), "Paused 12 s behind", LONG, "")
+    line.show_status(replace(STATUS, driver=None), "", LONG, "")
     left, right = said(line)
-    assert left.startswith("Paused 12 s behind")
+    assert left.startswith("● recording")
     assert not left.endswith(("…", " ", "·"))
-    assert left.count("●") <= 1
+    assert left.count("●") == 1
     metrics = line._left.fontMetrics()
     assert metrics.horizontalAdvance(left) + metrics.horizontalAdvance(right) <= width - 40
     assert LONG.rstrip(".") in line._right.toolTip()
 
 
 def test_a_reason_for_no_gpu_is_whole_in_a_low_window(line: StatusLine) -> None:
-    line.show_status(replace(STATUS, driver=None), "Live", LONG, "")
+    line.show_status(replace(STATUS, driver=None), "", LONG, "")
     assert said(line)[1] == f"{LONG.rstrip('.')} · torch 2.13.0"
 
 
 def test_not_recording_is_said(line: StatusLine) -> None:
-    line.show_status(replace(STATUS, recording=None), "Live", None, "PyTorch loading…")
+    line.show_status(replace(STATUS, recording=None), "", None, "PyTorch loading…")
     left, right = said(line)
     assert "not recording" in left and right.endswith("PyTorch loading…")
 
 
 def test_a_passing_message_gives_way_again(line: StatusLine) -> None:
-    line.show_status(STATUS, "Live", None, "")
+    line.show_status(STATUS, "", None, "")
     before = said(line)
     line.report("Copied 312 rows of values.")
     assert said(line)[0] == "Copied 312 rows of values."
@@ -87,7 +87,7 @@ def test_missed_readings_are_told_in_words_and_only_when_they_matter(qtbot: QtBo
     def after(seconds: float, missed: int) -> str:
         for _ in range(4):
             now[0] += seconds / 4
-            line.show_status(replace(STATUS, missed=missed), "Live", None, "")
+            line.show_status(replace(STATUS, missed=missed), "", None, "")
         return said(line)[0]
 
     assert LATE_TEXT not in after(10.0, 700), "many, but long ago"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QPoint, QPointF, QRect, Qt
@@ -22,6 +23,7 @@ from gpudash.ui.plots.canvas import Canvas
 from gpudash.ui.widgets.theme import restyle
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB
+from tests.ui import test_explanation as explained
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, simulated_gpu
 from tests.ui.words import complaints
@@ -200,6 +202,37 @@ def test_every_target_is_as_large_as_a_finger_needs_or_stands_alone(window: Main
         if other is not widget and _distance(places[widget].center(), place) < LEAST_TARGET / 2
     ]
     assert crowded == []
+
+
+@pytest.mark.parametrize("shown", ["script", "out of memory", "explanation"])
+def test_what_is_clicked_of_a_script_and_of_a_full_memory_is_large_enough_and_named(
+    open_window: OpenWindow, shown: str, tmp_path: Path
+) -> None:
+    session = explained.Session()
+    window = open_window(session, size=(1280, 800))
+    dashboard = window.workspace.dashboard
+    if shown == "script":
+        script = tmp_path / "train.py"
+        script.write_text("import torch")
+        dashboard.panel.take_script(script)
+        dashboard.panel.script.simulate.set_card("1 GiB")
+        settle(window)
+        assert len(stops(window)) <= MOST_STOPS
+        dashboard.panel.script.more.setChecked(True)
+    else:
+        explained.failed(session)
+        settle(window)
+    if shown == "explanation":
+        dashboard.explanation.show_newest()
+    settle(window)
+    places = {f"{type(widget).__name__} {name_of(widget)}": _place(window, widget) for widget in _targets(window)}
+    assert len(places) > 8
+    small = {name: place for name, place in places.items() if min(place.width(), place.height()) < LEAST_TARGET}
+    assert small == {}
+    assert mute(window) == []
+    assert [widget for widget in stops(window) if not name_of(widget)] == []
+    more = 3 if shown == "script" else 0  # fields that the user has unfolded
+    assert len(stops(window)) <= MOST_STOPS + more
 
 
 def _targets(window: MainWindow) -> Iterator[QWidget]:

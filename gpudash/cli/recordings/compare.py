@@ -149,8 +149,9 @@ def _print(comparison: "Comparison") -> None:
 
 def _described(run: "ComparedRun") -> str:
     from gpudash.devices.names import shown_devices
+    from gpudash.telemetry.runs import ENDINGS
 
-    status = run.view.status.replace("_", " ")
+    status = ENDINGS.get(run.view.status, run.view.status)
     return f"{run.label}: {run.view.workload} on {shown_devices(run.view.device, run.view.spec)}, {status}"
 
 

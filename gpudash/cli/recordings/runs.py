@@ -66,9 +66,10 @@ def _show(text: str, *, as_json: bool) -> int:
         return Exit.FINISHED
     from gpudash.memory.explaining.explanation_text import report
     from gpudash.telemetry.results.outcome import outcome_rows
+    from gpudash.telemetry.runs import ENDINGS
 
     console = stdout()
-    status = found.view.status.replace("_", " ")
+    status = ENDINGS.get(found.view.status, found.view.status)
     console.print(f"{found.label}: {found.view.workload} on {found.view.device}, {status}", soft_wrap=True)
     for name, value in outcome_rows(summary):
         console.print(f"{name}  {value}", soft_wrap=True)
@@ -134,6 +135,7 @@ def _run(run: "RunFacts") -> dict[str, Any]:
 
 
 def _print(where: Path, found: "list[tuple[Path, Facts]]", there: int) -> None:
+    from gpudash.telemetry.runs import ENDINGS
     from gpudash.units import format_bytes, format_duration
 
     console = stdout()
@@ -149,7 +151,9 @@ def _print(where: Path, found: "list[tuple[Path, Facts]]", there: int) -> None:
             if run.peak_bytes is not None:
                 peak = format_bytes(run.peak_bytes)
             name = f"{path.name}#{run.number}"
-            table.add_row(name, run.label.title or run.workload, run.device, run.status.replace("_", " "), took, peak)
+            table.add_row(
+                name, run.label.title or run.workload, run.device, ENDINGS.get(run.status, run.status), took, peak
+            )
         if not facts.runs:
             table.add_row(path.name, "damaged" if facts.damage else "nothing was run", "", "", "", "")
     print_table(table, console, cut=("recording", "run"))

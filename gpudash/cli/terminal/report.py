@@ -26,7 +26,7 @@ from gpudash.telemetry.ranks.rows import FIGURES, rank_sentences
 from gpudash.telemetry.records import OF_LOSS, Note, Topic
 from gpudash.telemetry.results.outcome import STAGE_COLUMNS, outcome_rows, stage_cells
 from gpudash.telemetry.results.step_parts import shares_line
-from gpudash.telemetry.runs import RunView, item_of, whose_peak
+from gpudash.telemetry.runs import ENDINGS, RunView, item_of, whose_peak
 from gpudash.units import (
     format_bytes,
     format_change,
@@ -177,12 +177,7 @@ def _print_explanation(console: Console, data: Mapping[str, Any]) -> None:
 
 
 def _status(summary: Mapping[str, Any]) -> str:
-    text = {
-        "finished": "finished",
-        "cancelled": "stopped",
-        "failed": "the run failed",
-        "out_of_memory": "out of memory",
-    }[summary["status"]]
+    text = ENDINGS[summary["status"]]
     if summary["error"] is not None and summary["error"]["kind"] == "guard":
         text = "stopped by the guard"
     steps = f"{step_word(summary['workload'])}{'' if summary['steps'] == 1 else 's'}"

@@ -51,7 +51,7 @@ from gpudash.telemetry.recording.facts import RunText, run_text, run_title, stan
 from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.records import OF_LOSS, Marker, Note, Warning
 from gpudash.telemetry.results.outcome import STAGE_COLUMNS, outcome_rows, predicted_step, stage_cells
-from gpudash.telemetry.runs import WATCH, RunView, item_of, whose_peak
+from gpudash.telemetry.runs import ENDINGS, WATCH, RunView, item_of, whose_peak
 from gpudash.telemetry.store import Store
 from gpudash.units import (
     format_bytes,
@@ -154,13 +154,7 @@ SHARP_S = 2.0
 MARGIN_RATIO = 0.03
 """Share of a run's length that is shown on either side of it."""
 
-STATUS = {
-    "finished": "finished",
-    "cancelled": "stopped",
-    "failed": "failed",
-    "out_of_memory": "out of memory",
-    "running": "not ended when this was written",
-}
+STATUS = {**ENDINGS, "running": "not ended when this was written"}
 
 LEFT_OUT = frozenset({"settings"})
 """Facts of a recording that say nothing of the machine."""

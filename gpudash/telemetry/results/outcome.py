@@ -6,7 +6,7 @@ For comparisons, also the cells of the verdict's table.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +85,11 @@ def run_figures(run: RunView) -> list[Row]:
         return [*_memory_figures(explanation), *_cost_figures(run)]
     rows = (row for row in _sensible(lambda result: _main_figures(run, result), run.result) if row[0] != LEFT_OUT)
     return [*rows, *_cost_figures(run)]
+
+
+def without_figures(rows: Iterable[Row], figures: Collection[Row]) -> list[tuple[str, str]]:
+    """The rows that are not already among a run's figures, such as "throughput, median" with the same value."""
+    return [(name, value) for name, value in rows if (name.partition(",")[0], value) not in figures]
 
 
 def ended_badly(run: RunView) -> str:

@@ -39,7 +39,7 @@ from gpudash.telemetry.records import Event, Note, RemediesFound, RunEnd, RunSta
 from gpudash.telemetry.results.outcome import ended_badly, has_verdict, is_put_forward
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import Palette
-from gpudash.ui.dashboard.banner import Banner
+from gpudash.ui.dashboard.banner import COMMANDS, Banner
 from gpudash.ui.dashboard.card_chips import CardChooser
 from gpudash.ui.dashboard.cards import CardContent, DeviceCards, device_rows, gpu_card, host_card
 from gpudash.ui.dashboard.first_screen.page import FirstScreen
@@ -132,6 +132,7 @@ class Dashboard(PlotsPage):
         super().__init__(session, palette, parent)
         self._selected: str | None = None
         self._awaited_device: str | None = None
+        self._printing = ("", "")  # what the form held when the newest program began
         self._shown_for_program: str | None = None
         self.forecasts: dict[str, Forecast | None] = {}
         self._events_seen = 0
@@ -426,9 +427,15 @@ class Dashboard(PlotsPage):
     def _form_changed(self) -> None:
         """A changed form shows its prediction instead of the earlier run that was viewed."""
         self._viewed_earlier = False
+        if not self.session.running and self._requested_program() != self._printing:
+            self.tabs.drop_newest_line()
         # Ignore a changed device alone: selecting or finding a card does not start anything.
         if self.first_screen is not None and self._form_values() != self._form_before:
             self.leave_first_screen()
+
+    def _requested_program(self) -> tuple[str, str]:
+        """The workload that the form holds, and the script if that is the user's own."""
+        return str(self.panel.workload.currentData()), self.panel.script.script().file
 
     def apply_settings(self) -> None:
         """Apply the session's settings."""
@@ -531,6 +538,7 @@ class Dashboard(PlotsPage):
         if isinstance(event, RunStarted) and event.workload == WATCH:
             self.tabs.output.begin(elsewhere="pid" in event.spec)
             self.tabs.show_output(requested=False)
+            self._printing = self._requested_program()
             self._awaited_device = event.device
         elif isinstance(event, RunStarted):
             self.tabs.leave_output()
@@ -882,17 +890,14 @@ class Dashboard(PlotsPage):
         if live is not None and searching:  # only then: accessing `remedies` loads the search
             for shown in searching:
                 shown.show_so_far(live.remedies.so_far)
-        if self.live:
-            text = self.view.status()
-        else:
-            text = self._origin
-        if not text:
-            text = f"recording {session.recording_path.name if session.recording_path else ''}"
+        origin = self._origin
+        if not origin and not self.live:
+            origin = f"recording {session.recording_path.name if session.recording_path else ''}"
         if live is None:
             status, problem = (None, None)
         else:
             status, problem = (live.status(), live.gpu_problem)
-        self.status_line.show_status(status, text, problem, self._loading())
+        self.status_line.show_status(status, origin, problem, self._loading())
         draw_forecast(session, self.plots, self.selected, self.forecasts.get(self.selected))
         super().refresh_figures()
 
@@ -920,8 +925,9 @@ class Dashboard(PlotsPage):
             return
         for warning in self.banner.standing:
             now = live.standing(warning, self.forecasts.get(warning.device))
-            if now is not None:
-                self.banner.say_now(warning, now)
+            if now is None:  # its memory is not watched any more, so a command would act on something else
+                now = replace(warning, actions=tuple(name for name in warning.actions if name not in COMMANDS))
+            self.banner.say_now(warning, now)
 
     def _loading(self) -> str:
         live = self.session.live

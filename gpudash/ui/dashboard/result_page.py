@@ -31,20 +31,19 @@ from gpudash.telemetry.results.outcome import (
     predicted_step,
     run_figures,
     size_chart,
+    without_figures,
 )
-from gpudash.telemetry.runs import RunView
+from gpudash.telemetry.runs import ENDINGS, RunView
 from gpudash.ui.dashboard.banner import ACTION_TEXT, misses_cuda
 from gpudash.ui.dashboard.tabs.verdict_page import Painted, VerdictPage
 from gpudash.ui.explanation.header import RemediesView
 from gpudash.ui.plots.canvas import label_font
 from gpudash.ui.plots.overlay import PEN_STYLES
+from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.labels import discard, set_role, title_label, worded_button, worded_label, wrapping_label
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, Table
-
-ENDINGS = {"cancelled": "stopped"}
-"""Run status → the word shown for it, if different."""
 
 LEAST_CHART_PX, LEAST_PLOT_PX = 150, 160
 """Minimum height of a readable chart, and of a plot beside a verdict, in logical pixels."""
@@ -79,7 +78,7 @@ class ResultPage(QFrame):
         super().__init__(parent)
         self.setProperty("role", "panel")
         self.setAccessibleName("Result of the run")
-        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
         self._title = wrapping_label("figure-small")
         self.verdict = VerdictPage()
         self.ending = BadEnding()
@@ -101,7 +100,7 @@ class ResultPage(QFrame):
         head.setSpacing(12)
         head.addWidget(self._title, 1)
         self._close = worded_button(CLOSE_TEXT, "Close the result (Esc); R brings it back", self.closed.emit)
-        self._close.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self._focus = FocusGroup(self, [self._close, *self.ending.buttons])
         head.addWidget(self._close, alignment=Qt.AlignmentFlag.AlignTop)
         self._figures.setContentsMargins(14, 4, 14, 4)
         self._figures.setSpacing(34)
@@ -130,7 +129,7 @@ class ResultPage(QFrame):
             name: display name of the run.
             commanding: whether a remedy can be applied here.
         """
-        self._title.setText(f"{name}, {ENDINGS.get(run.status, run.status.replace('_', ' '))}")
+        self._title.setText(f"{name}, {ENDINGS.get(run.status, run.status)}")
         self.setAccessibleDescription(self._title.full_text)
         comparison = self.verdict.show_result(run.result)
         self._bodies.setCurrentWidget(self.verdict if comparison else self._general)
@@ -147,12 +146,8 @@ class ResultPage(QFrame):
         self.rows.show_rows(rows)
         self.rows.setMaximumHeight(self.rows.height_of_all)  # the chart takes the rest
         self.rows.setVisible(bool(rows) or not (self._shown or self.chart.isVisibleTo(self)))
-        more = [(name, value) for name, value in rows if not self._is_figure(name, value)]
+        more = without_figures(rows, self._shown)
         self._side_figures.show_figures(self._shown, more, rest=bool(found) and not rows)
-
-    def _is_figure(self, name: str, value: str) -> bool:
-        """Whether the figures already include a row."""
-        return (name.partition(",")[0], value) in self._shown
 
     def place_in(self, stage: QRect, side: QRect, free: int) -> QRect:
         """Where to place the page: beside the plots if there is room and it has no chart, else over their lower part.
@@ -262,6 +257,8 @@ class FiguresAside(QScrollArea):
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setAccessibleName("Figures of the run")
+        self.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
+        self.verticalScrollBar().rangeChanged.connect(self._offer_keys)
         panel = QWidget()
         panel.setMinimumWidth(1)  # with wider text, QScrollArea resizes it back and forth until the stack overflows
         panel.setProperty("role", "scrolled")
@@ -269,6 +266,13 @@ class FiguresAside(QScrollArea):
         self._lines: list[QWidget] = []
         self.column = in_column(self._rows, 1, parent=panel, margins=(0, 0, 0, 0), spacing=2 * GAP_PX)
         self.setWidget(panel)
+
+    def _offer_keys(self, _least: int, most: int) -> None:
+        """Be a tab stop only while there is something to scroll to."""
+        policy = Qt.FocusPolicy.ClickFocus
+        if most > 0:
+            policy = Qt.FocusPolicy.StrongFocus
+        self.setFocusPolicy(policy)
 
     def show_figures(self, figures: Sequence[tuple[str, str]], more: Sequence[tuple[str, str]], *, rest: bool) -> None:
         """Show ``figures``, and below them the short values of ``more``; a sentence says where to find the others.
@@ -336,9 +340,12 @@ class BadEnding(QWidget):
         in_column(self._upper, self.remedies, parent=self, margins=(14, 2, 8, 2), spacing=4)
 
     def _button(self, name: str) -> QPushButton:
-        button = worded_button(*ACTION_TEXT[name], lambda: self.action.emit(name))
-        button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        return button
+        return worded_button(*ACTION_TEXT[name], lambda: self.action.emit(name))
+
+    @property
+    def buttons(self) -> list[QPushButton]:
+        """Those that act on the ending, offered or not."""
+        return list(self._buttons.values())
 
     def set_narrow(self, narrow: bool) -> None:
         """Use a column: buttons below the text, remedies below each other."""

@@ -18,7 +18,7 @@ MESSAGE_SHOWN_MS = 5000
 """Milliseconds for which a passing message is shown."""
 
 LEFT_LEAST_PX = 240
-"""Minimum width of the left side, which shows the state of the view and the recording; logical pixels."""
+"""Minimum width of the left side, which shows the state of the recording; logical pixels."""
 
 GAP_PX = 16
 MARGIN_PX = 12
@@ -82,12 +82,12 @@ class StatusLine(QWidget):
         """Whether a passing message is shown."""
         return bool(self._message)
 
-    def show_status(self, status: Status | None, view: str, gpu_problem: str | None, loading: str) -> None:
+    def show_status(self, status: Status | None, origin: str, gpu_problem: str | None, loading: str) -> None:
         """Show the state of the session.
 
         Args:
             status: ``None`` for a recording.
-            view: "Live", or how far the view is behind.
+            origin: what is shown, if it is not this session; how far its view is behind stands above the plots.
             gpu_problem: why no GPU can be used.
             loading: what is still being loaded, or "".
         """
@@ -96,7 +96,7 @@ class StatusLine(QWidget):
         else:
             missing = self._missing_share(status)
         late = missing > LATE_SHARE
-        versions = (view,) if status is None else _session_versions(status, view, late=late)
+        versions = (origin,) if status is None else _session_versions(status, origin, late=late)
         parts = []
         if status and status.driver:
             parts.append(f"NVML {status.driver}")
@@ -160,7 +160,7 @@ def missed_text(share: float) -> str:
     return f"{each} reading of the last {WATCHED_S:.0f} s is missing; where several are, curves have a gap."
 
 
-def _session_versions(status: Status, view: str, *, late: bool) -> tuple[str, ...]:
+def _session_versions(status: Status, origin: str, *, late: bool) -> tuple[str, ...]:
     """The state of the session in words, from the longest version to the shortest."""
     rate = f"sampling {status.rate_hz:g} Hz"
     if late:
@@ -171,10 +171,10 @@ def _session_versions(status: Status, view: str, *, late: bool) -> tuple[str, ..
     else:
         size = format_bytes(status.recording_bytes)
         recording = (f"● recording {status.recording.name}  {size}", f"● recording  {size}")
+    shown = list(filter(None, (origin,)))
     return (
-        _BETWEEN.join((view, recording[0], whole)),
-        _BETWEEN.join((view, recording[1], whole)),
-        _BETWEEN.join((view, recording[1], rate)),
-        _BETWEEN.join((view, recording[1])),
-        view,
+        _BETWEEN.join((*shown, recording[0], whole)),
+        _BETWEEN.join((*shown, recording[1], whole)),
+        _BETWEEN.join((*shown, recording[1], rate)),
+        _BETWEEN.join((*shown, recording[1])),
     )

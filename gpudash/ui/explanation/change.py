@@ -215,8 +215,8 @@ def _title(offer: Offer | None) -> str:
 
 
 def _instead(refused_total: int) -> str:
-    """What a peak is compared with: the memory requested and refused, which is above the peak in the plot."""
-    return f"at the peak instead of the {format_bytes(refused_total)} that were asked for"
+    """What a peak is compared with: what was reserved and the refused request, together above the peak in the plot."""
+    return f"reserved at the peak, instead of {format_bytes(refused_total)} with the refused request"
 
 
 def _trial_text(run: RunView, refused_total: int, steps_before: int) -> tuple[str, str]:
@@ -225,16 +225,16 @@ def _trial_text(run: RunView, refused_total: int, steps_before: int) -> tuple[st
     if run.running and not run.peak_reserved_bytes:
         return "figure", "The program starts, with the change."
     if run.running:
-        return "figure", f"at the peak so far, after {steps} of a run with the change."
+        return "figure", f"reserved at the peak so far, after {steps} of a run with the change."
     if run.status == "finished":
         before = f"without the change it stopped at step {steps_before}"
         return "figure-good", f"{_instead(refused_total)}. It finished after {steps}; {before}."
     if run.status == "cancelled":
-        return "figure", f"at the peak until it was stopped, after {steps}."
+        return "figure", f"reserved at the peak until it was stopped, after {steps}."
     if run.status == "out_of_memory":
-        return "figure-bad", f"at the peak: with the change memory ran out too, after {steps}."
+        return "figure-bad", f"reserved at the peak: with the change memory ran out too, after {steps}."
     if run.error is None:
         message = ""
     else:
         message = f": {run.error.message}"
-    return "figure-bad", f"at the peak; with the change the program failed{message}"
+    return "figure-bad", f"reserved at the peak; with the change the program failed{message}"

@@ -174,7 +174,7 @@ class ComparisonPanel(QFrame):
         """
         axes = ComparisonAxes.of((before, after), room)
         for plot, course, other in ((self.before, before, None), (self.after, after, before)):
-            text = f"peak {format_bytes(course.highest)} of {format_bytes(room)}"
+            text = f"peak reserved {format_bytes(course.highest)} of {format_bytes(room)}"
             plot.show_scene("Memory of the run", text, partial(course_scene, course, other, room, axes))
         for head, run in zip((self._before_head, self._after_head), runs, strict=True):
             head.show_run(run)
@@ -205,7 +205,7 @@ class _Head(QWidget):
         }
         self._steps.setText(text[run.status])
         peak = run.peak_reserved_bytes
-        self._peak.setText(f"peak {format_bytes(peak)}" if peak else "")  # 0 while the run starts
+        self._peak.setText(f"peak reserved {format_bytes(peak)}" if peak else "")  # 0 while the run starts
         set_role(self._peak, ROLES.get(run.status, "figure-small"))
 
 
@@ -297,7 +297,7 @@ def course_scene(
             items.append(SceneNote(end, level, "as it was", "before", right=scale(8), down=down))
     width = frame.width - frame.left - frame.right
     return PlotScene(
-        f"peak {format_bytes(course.highest)} of {format_bytes(room)}",
+        f"peak reserved {format_bytes(course.highest)} of {format_bytes(room)}",
         SceneAxis(0.0, axes.end, axes.ticks(width)),
         SceneAxis(0.0, axes.highest, found.named_marks),
         items,

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from gpudash.devices.simulated_cards import is_program_card
 from gpudash.specs import workloads
-from gpudash.telemetry.runs import RunView
+from gpudash.telemetry.runs import ENDINGS, RunView
 from gpudash.ui.forms.device_forms import product_text
-from gpudash.ui.forms.run_progress import ENDINGS
 from gpudash.ui.forms.spec_form import preset_text
 from gpudash.ui.widgets.remembered import recent_files
 from gpudash.ui.window.menus import Command
@@ -159,7 +158,7 @@ def _runs(workspace: Workspace) -> Iterator[PaletteEntry]:
         if run.running:
             ended = "in progress"
         else:
-            ended = ENDINGS.get(run.status, "Ended").lower()
+            ended = ENDINGS.get(run.status, "ended")
         act = partial(_show_run, workspace, run)
         yield PaletteEntry(name, "Run of this session", act, tip=f"Show its time in the plots; it is {ended}")
 

@@ -14,13 +14,12 @@ from gpudash.session.watching.program import StopProgress
 from gpudash.specs import ComparisonSpec
 from gpudash.telemetry.ranks.rows import ranks_text
 from gpudash.telemetry.results.outcome import stop_text
-from gpudash.telemetry.runs import RunView, item_of
+from gpudash.telemetry.runs import ENDINGS, RunView, item_of
 from gpudash.ui.forms.attached_page import PID
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.units import format_count, format_left, format_percent, format_throughput
 
-ENDINGS = {"finished": "Finished", "cancelled": "Stopped", "failed": "Failed", "out_of_memory": "Out of memory"}
 """How a run ended, in a word or two."""
 
 LEFT = "No longer watched; it keeps running"
@@ -115,7 +114,7 @@ def _progress_text(run: RunView, running: bool, unfinished: str, ahead: Forecast
     if not running and run.status == "cancelled" and PID in run.spec:
         parts.append(LEFT)
     elif not running:
-        parts.append(ENDINGS.get(run.status, unfinished))
+        parts.append(ENDINGS.get(run.status, unfinished).capitalize())
     elif run.workload == WATCH:
         parts.append("Running")
     if run.workload == WATCH:

@@ -30,11 +30,12 @@ from gpudash.ui.plots.canvas import label_font
 from gpudash.ui.plots.legend import SWATCH_PX, Button, patch_size, swatch
 from gpudash.ui.plots.prediction.peak_rows import SAME
 from gpudash.ui.plots.reading import Row
+from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.text_size import scaled
 from gpudash.ui.widgets.theme import PaintedWidget
-from gpudash.units import format_moment
+from gpudash.units import format_duration, format_moment
 
 WIDTH_PX, WIDE_PX = 236, 300
 """Width in logical pixels: normally, and if there is room for longer names and results of a run."""
@@ -314,10 +315,10 @@ class SelectionStrip(QWidget):
         self._fold.setText("Statistics")
         self._fold.setToolTip("Show or hide the statistics of the range (Esc hides them)")
         self._fold.setCheckable(True)
-        self._fold.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self._fold.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self._fold.setArrowType(Qt.ArrowType.UpArrow)
         self._fold.toggled.connect(self._set_open)
+        self.focus_group = FocusGroup(self, [self._chip, self._fold])
         self.card = StatisticsCard(palette, parent)
         self.card.closed.connect(self.cleared)
         in_row(self._chip, (self._text, 1), self._fold, parent=self, margins=(0, 0, 0, 0))
@@ -350,13 +351,14 @@ class SelectionStrip(QWidget):
         self._chip.setVisible(selection is not None)
         if selection is not None:
             begin, end = map(format_moment, selection)
-            length = f"{selection[1] - selection[0]:.2f} s selected"
+            length = f"{format_duration(selection[1] - selection[0])} selected"
             self._chip.setText(f"{begin} to {end} ×")
             self._text.setText(length)
             self.card.set_title(f"{begin} to {end}, {length}")
         else:
-            self._text.setText(f"Visible window, {window[1] - window[0]:.4g} s. Drag in a plot to measure a range.")
-            self.card.set_title(f"Visible window, {window[1] - window[0]:.4g} s")
+            visible = f"Visible window, {format_duration(window[1] - window[0])}"
+            self._text.setText(f"{visible}. Drag in a plot to measure a range.")
+            self.card.set_title(visible)
 
     def _set_open(self, wanted: bool) -> None:
         self._fold.setArrowType(Qt.ArrowType.DownArrow if wanted else Qt.ArrowType.UpArrow)

@@ -127,6 +127,7 @@ class PlotStack(QFrame):
         self._readout_wanted = True
         self._alone = False
         self._legends = FocusGroup(self)
+        self.strip.focus_group.join(self._legends)
         self._canvases = FocusGroup(self, upright=True)
         self._card_above = False
         self._card_at: QPoint | None = None

@@ -25,13 +25,12 @@ from gpudash.session.recordings.opener import OpenedRecording, OpenedReplay
 from gpudash.specs import workloads
 from gpudash.system.settings import Settings
 from gpudash.telemetry.recording.recorder import RecordingError
-from gpudash.telemetry.runs import RunView
+from gpudash.telemetry.runs import ENDINGS, RunView
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.dashboard.plots_page import SLOW_REFRESH
 from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs
-from gpudash.ui.forms.run_progress import ENDINGS
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.fields import ChoiceField
@@ -592,7 +591,7 @@ def workload_title(name: str) -> str:
 def _ending(run: RunView | None, seconds: float, unfinished: str, *, known: bool) -> list[str]:
     if run is None or run.running:
         return [unfinished.lower() if known else "no run", format_duration(seconds)]
-    parts = [ENDINGS.get(run.status, "Ended").lower()]
+    parts = [ENDINGS.get(run.status, "ended")]
     if run.seconds is not None:
         parts.append(format_duration(run.seconds))
     if run.step:

@@ -20,6 +20,7 @@ from gpudash.session.recordings.run_names import kind_of_run, run_name
 from gpudash.system.foreign_text import tab_separated
 from gpudash.telemetry.comparing.comparison import value_text
 from gpudash.telemetry.recording.facts import RunFacts
+from gpudash.telemetry.runs import ENDINGS
 from gpudash.ui.colours import Palette
 from gpudash.ui.widgets.tables import ARROW_ROOM, Column, Index, RowsModel
 from gpudash.units import format_bytes, format_date, format_duration
@@ -29,8 +30,8 @@ ALARMING = ("out of memory", "failed", "damaged")
 
 UNREAD, UNKNOWN = "…", "–"
 
-_ENDINGS = {"out_of_memory": "out of memory", "cancelled": "stopped", "running": "broken off"}
-"""Texts for run statuses that are not shown as stored. A "running" run in a session without a writer was killed."""
+_ENDINGS = {**ENDINGS, "running": "broken off"}
+"""A "running" run in a session without a writer was killed."""
 
 RunKey = tuple[Path, int]
 """A recording and the number of one of its runs; 0 is the session itself."""
@@ -132,6 +133,13 @@ def session_text(entry: LibraryEntry) -> str:
         titled = entry.title
     parts = (format_date(row.began_s), titled, counted, ending_of(row), locked, format_bytes(entry.bytes))
     return "   ·   ".join(filter(None, ("Session of " + parts[0], *parts[1:])))
+
+
+def peak_sentence(row: LibraryRow) -> str:
+    """The peak memory of the run, with what it is a peak of, as every other place words it."""
+    if row.run is not None and row.run.own_peak_bytes is not None:
+        return f"peak allocated {peak_of(row)}"
+    return f"peak {peak_of(row)}"
 
 
 def peak_of(row: LibraryRow) -> str:

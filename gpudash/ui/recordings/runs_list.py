@@ -31,6 +31,7 @@ from gpudash.ui.recordings.library_table import (
     ending_of,
     name_of,
     peak_of,
+    peak_sentence,
     runs_of,
 )
 from gpudash.ui.widgets.plain_text import plain_tip
@@ -179,7 +180,7 @@ def sentence(row: LibraryRow) -> str:
     """A row as a sentence."""
     if row.run is None:
         return f"{name_of(row)}, cannot be read: {unreadable(row.entry)}"
-    return f"{name_of(row)}, {ending_of(row)}, peak {peak_of(row)}, {_when(row)}"
+    return f"{name_of(row)}, {ending_of(row)}, {peak_sentence(row)}, {_when(row)}"
 
 
 def _tip(row: LibraryRow) -> str:
@@ -189,7 +190,7 @@ def _tip(row: LibraryRow) -> str:
         where = "not recorded"
     else:
         where = str(row.entry.path)
-    return f"{name_of(row)}\n{ending_of(row)}, peak {peak_of(row)}\n{_when(row)}\n{where}"
+    return f"{name_of(row)}\n{ending_of(row)}, {peak_sentence(row)}\n{_when(row)}\n{where}"
 
 
 def _when(row: LibraryRow) -> str:

@@ -86,18 +86,18 @@ QPushButton[role="chip"]:hover, QToolButton[role="chip"]:hover { border-color: $
 QPushButton[role="chip"]:checked { background: $accent; color: $on_accent; }
 QPushButton[role="chip"]:checked:focus { border-color: $text; }
 QPushButton[role="chip"]:focus, QToolButton[role="chip"]:focus { border: 2px solid $accent; padding: 0px 9px; }
-QToolButton { background: transparent; border: 1px solid transparent; border-radius: 4px; padding: 2px 6px; }
+QToolButton { background: transparent; border: 1px solid transparent; border-radius: 4px; padding: 3px 6px 2px 6px; }
 QToolButton:hover { background: $button_hover; }
 QToolButton:focus { border-color: $accent; }
 QToolButton:checked { background: $button; }
-QToolButton[role="browse"] { background: $button; border-color: $border; padding: 2px 7px; }
+QToolButton[role="browse"] { background: $button; border-color: $border; padding: 3px 7px 2px 7px; }
 QToolButton[role="browse"]:hover { background: $button_hover; border-color: $muted; }
 QToolButton[role="browse"]:focus { border-color: $accent; }
 QToolButton[role="browse"]:disabled { color: $muted; background: $panel; }
 QToolButton[role="fold"] { color: $text; padding: 1px 2px; text-align: left; min-height: 22px; }
 QToolButton[role="fold"]:checked { background: transparent; }
 QToolButton[role="fold"]:disabled { color: $muted; }
-QToolButton[role="legend"] { color: $muted; padding: 0px 2px; margin: 0px; border-radius: 3px; font-size: 8pt; }
+QToolButton[role="legend"] { color: $muted; padding: 3px 2px; margin: 0px; border-radius: 3px; font-size: 8pt; }
 QToolButton[role="legend"][popupMode="2"] { padding-right: 14px; }
 QToolButton[role="legend"]:checked { background: transparent; }
 QToolButton[role="legend"]:hover { background: $button_hover; }
@@ -132,7 +132,7 @@ QComboBox QAbstractItemView { background: $panel; border: 1px solid $border; out
     selection-background-color: $accent; selection-color: $on_accent; }
 QComboBox QAbstractItemView::item { min-height: 20px; padding: 0px 6px; }
 QCheckBox, QRadioButton { background: transparent; spacing: 6px; border: 1px solid transparent; border-radius: 3px;
-    padding-right: 4px; }
+    padding: 3px 4px 3px 0px; }
 QCheckBox::indicator,
 QTableView::indicator { width: 14px; height: 14px; background: $field; border: 1px solid $muted; border-radius: 3px; }
 QCheckBox::indicator:hover,

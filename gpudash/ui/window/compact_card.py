@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from PySide6.QtCore import QEvent, QObject, QPointF, QRectF, Qt, Signal
+from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QColor, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QPolygonF
 from PySide6.QtWidgets import QFrame, QPushButton, QSizePolicy, QWidget
 
@@ -193,10 +193,23 @@ class CompactCards(QObject):
         card.gone.connect(lambda: self._cards.pop(key, None))
         self._cards[key] = card
         self._fill(card)
-        corner = self._workspace.window().geometry().topRight()
-        below = sum(other.height() + 8 for other in self.cards[:-1])
-        card.move(corner.x() - card.width() - 16, corner.y() + 48 + below)
+        card.adjustSize()
+        card.move(self._place(card, sum(other.height() + 8 for other in self.cards[:-1])))
         card.show()
+
+    def _place(self, card: CompactCard, taken: int) -> QPoint:
+        """Where a card is put: below the figures of the readout, which it would hide, else in the upper right corner.
+
+        Args:
+            card: with its size.
+            taken: height that the cards before it have there, in logical pixels.
+        """
+        readout = self._workspace.dashboard.plots.readout
+        if readout.isVisible() and readout.free_height >= taken + card.height():
+            corner = readout.mapToGlobal(readout.rect().bottomRight())
+            return QPoint(corner.x() - card.width(), corner.y() - card.height() - taken)
+        corner = self._workspace.window().geometry().topRight()
+        return QPoint(corner.x() - card.width() - 16, corner.y() + 48 + taken)
 
     def refresh(self) -> None:
         """Update the cards; called in every frame."""

@@ -56,7 +56,7 @@ class Workspace(QWidget):
         dashboard: the dashboard of `session`, visible while no document is.
         colours: the palette in use.
         undo: the undo stack.
-        notice: a strip at the top with the outcome of opening a file.
+        notice: a strip at the bottom with the outcome of opening or writing a file.
         status_line: the status line of documents that have no session plots and hence none of their own.
         openers: kind of file → creates a document for it; an OSError, ValueError or RuntimeError it raises is
             reported.
@@ -104,7 +104,7 @@ class Workspace(QWidget):
         self._closers: list[Callable[[], bool]] = []
         self._open: dict[Path | str, Document] = {}
         self._titles: dict[Document, str] = {}
-        self.notice = Notice()
+        self.notice = Notice(self, self._banner_height)
         self.status_line = StatusLine()
         self.status_line.hide()
         self.bar = _Tabs()
@@ -127,9 +127,13 @@ class Workspace(QWidget):
         self.bar.setTabToolTip(0, "What this computer is doing now")
         self.bar.hide()
         self._stack.addWidget(self.dashboard)
-        in_column(
-            self.bar, self.notice, (self._stack, 1), self.status_line, parent=self, margins=(0, 0, 0, 0), spacing=0
-        )
+        in_column(self.bar, (self._stack, 1), self.status_line, parent=self, margins=(0, 0, 0, 0), spacing=0)
+
+    def _banner_height(self) -> int:
+        """Height of what the dashboard says at its bottom, which a notice leaves in sight."""
+        if self.dashboard.banner.isVisible():
+            return self.dashboard.banner.height()
+        return 0
 
     @property
     def live(self) -> bool:

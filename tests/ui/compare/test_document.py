@@ -336,7 +336,7 @@ def test_runs_of_one_name_are_told_apart_by_when_they_began(open_runs: Open) -> 
 
 def test_a_run_says_how_it_ended_in_the_library_s_words_and_what_it_came_to() -> None:
     row = run_row(MADE.but(ending="cancelled").run())
-    assert row.more.startswith("stopped · peak ") and "loss" in row.more
+    assert row.more.startswith("stopped · peak allocated ") and "loss" in row.more
 
 
 def test_runs_without_curves_show_their_figures(open_runs: Open) -> None:

@@ -144,7 +144,7 @@ def test_of_several_files_the_one_with_the_change_is_in_front_and_the_others_are
 def test_what_the_change_saves_is_said_with_what_it_rests_on(opened: Opened, script: Path) -> None:
     change = opened(failed(script, [change_in(script)])).program.change
     assert change.title.text() == "THE CHANGE, ONE LINE"
-    assert change.sentence == "162 MiB at the peak instead of the 726 MiB that were asked for."
+    assert change.sentence == "162 MiB reserved at the peak, instead of 726 MiB with the refused request."
     assert "By a replay" in change.tried.text()
     assert buttons(change) == ["Run with this change", "Copy patch", "Open in editor"]
 
@@ -175,7 +175,7 @@ def finished_trial(session: FakeSession, page: ExplanationPage, **ended: Any) ->
     session.apply(RunStarted(time_s=session.now_s, run_id=2, workload="watch", device="sim:0", spec=spec))
     run_of_steps(session, 2, 400)
     again(page)
-    assert page.program.change.sentence.startswith("162 MiB at the peak so far, after 400 steps")
+    assert page.program.change.sentence.startswith("162 MiB reserved at the peak so far, after 400 steps")
     if ended:
         session.apply(RunEnd(time_s=session.now_s, run_id=2, seconds=40.0, steps=400, **ended))
         session.running = False
@@ -190,13 +190,13 @@ def test_both_peaks_and_both_plots_stand_beside_one_another_afterwards(opened: O
     finished_trial(session, page)
     change = page.program.change
     assert change.sentence.startswith(
-        "162 MiB at the peak instead of the 726 MiB that were asked for. It finished after"
+        "162 MiB reserved at the peak, instead of 726 MiB with the refused request. It finished after"
     )
     assert "400 steps" in change.sentence
     assert change.figure.property("role") == "figure-good" and change.run_button.text() == "Run with this change"
     before, after = page.comparison.before, page.comparison.after
-    assert before.accessibleDescription() == "peak 638 MiB of 724 MiB"
-    assert after.accessibleDescription() == "peak 162 MiB of 724 MiB"
+    assert before.accessibleDescription() == "peak reserved 638 MiB of 724 MiB"
+    assert after.accessibleDescription() == "peak reserved 162 MiB of 724 MiB"
     assert before.scene is not None and after.scene is not None
     assert (before.scene.left.high, before.scene.across.high) == (after.scene.left.high, after.scene.across.high)
     assert after.scene.across.ticks[-1] == (400, "step 400")
@@ -211,7 +211,9 @@ def test_whoever_went_back_to_the_plots_finds_the_comparison_again(opened: Opene
     page.leave()
     assert not page.isVisible()
     window_of(page).workspace.dashboard.explanation.explain()
-    assert page.comparison.isVisible() and page.program.change.sentence.startswith("162 MiB at the peak instead")
+    assert page.comparison.isVisible() and page.program.change.sentence.startswith(
+        "162 MiB reserved at the peak, instead"
+    )
 
 
 def test_a_change_that_does_not_do_says_so(opened: Opened, script: Path) -> None:

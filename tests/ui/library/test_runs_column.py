@@ -79,7 +79,7 @@ def test_the_newest_run_is_first_and_the_tab_says_how_many_there_are(window: Mai
 
 def test_a_row_says_in_words_what_it_shows(runs: RunsColumn) -> None:
     words = runs.list.runs.index(1).data(Qt.ItemDataRole.AccessibleTextRole)
-    assert words.startswith("pressure on sim:0, out of memory, peak ") and "2025" in words
+    assert words.startswith("pressure on sim:0, out of memory, peak 10.0 GiB (GPU), ") and "2025" in words
 
 
 def test_each_has_an_outline_of_its_memory(runs: RunsColumn) -> None:

@@ -38,7 +38,7 @@ def test_a_selected_ramp_gives_exact_figures_from_raw_samples(ramp: PlotStack, v
         ["ramp", "120 items/s", "160 items/s", "40.0 items/s", "120 items/s", "140 items/s", "160 items/s"]
     ]
     assert ramp.strip.chip == "1:00.0 to 1:20.0 ×", "as the axis has them"
-    assert ramp.strip.text == "20.00 s selected"
+    assert ramp.strip.text == "20.0 s selected"
 
 
 def test_without_a_selection_the_strip_describes_the_visible_window_and_says_so(
@@ -47,7 +47,7 @@ def test_without_a_selection_the_strip_describes_the_visible_window_and_says_so(
     view.show(50.0, 100.0)
     ramp.strip.set_open(True)
     refresh(ramp)
-    assert ramp.strip.text.startswith("Visible window, 50 s")
+    assert ramp.strip.text.startswith("Visible window, 50.0 s")
     assert ramp.strip.chip == ""
     assert ramp.strip.card.cells()[0][1:3] == ["100 items/s", "200 items/s"]
 

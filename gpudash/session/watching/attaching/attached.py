@@ -144,6 +144,7 @@ class Attached:
         self._hearing = Hearing(run_id, process_name(self._process), wiring, self._facts, self._environment)
         wiring.follow(lambda: self._resident)
         self._began_s = wiring.clock()
+        wiring.output.begin()  # it prints elsewhere: the lines so far are another program's
         wiring.emit(
             RunStarted(
                 time_s=self._began_s,

@@ -43,7 +43,14 @@ from gpudash.telemetry.records import (
     SourceRecovered,
     Warning,
 )
-from gpudash.telemetry.results.outcome import outcome_rows, predicted_step, stage_remark
+from gpudash.telemetry.results.outcome import (
+    has_verdict,
+    outcome_rows,
+    predicted_step,
+    run_figures,
+    stage_remark,
+    without_figures,
+)
 from gpudash.telemetry.runs import RunView, StageView
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK, Palette
@@ -259,10 +266,14 @@ class LowerTabs(QWidget):
                 self._before_output = self.bar.currentIndex()
             self.bar.setCurrentIndex(self._pages.indexOf(self.output))
 
+    def drop_newest_line(self) -> None:
+        """Show no line beside the tabs until a program starts; the output keeps it."""
+        self._shows_newest = False
+
     def leave_output(self) -> None:
         """Handle the start of a run that prints nothing: drop the newest line of the earlier program and, unless the
         user opened the output, return to the tab that was open before."""
-        self._shows_newest = False
+        self.drop_newest_line()
         if self.output_in_front and self._before_output is not None:
             self.bar.setCurrentIndex(self._before_output)
         self._before_output = None
@@ -476,11 +487,15 @@ def _stage_row(stage: StageView, whole_s: float, device: str) -> Sequence[str]:
 
 
 def result_rows(run: RunView | None) -> list[Sequence[str]]:
-    """What was run, then its results; empty until the run has ended."""
+    """A run's results, first those that stand beside the plots, then what was run; empty until the run has ended."""
     if run is None or run.running:
         return []
-    run_name = given_name(run.workload, run.device, run.spec)
-    return [("asked for", run_name), *predicted_step(run), *outcome_rows(run.result)]
+    figures = run_figures(run)
+    more = without_figures([*predicted_step(run), *outcome_rows(run.result)], figures)
+    results = [*figures, *more]
+    if has_verdict(run.result):
+        results = [*more, *figures]
+    return [*results, ("run", given_name(run.workload, run.device, run.spec))]
 
 
 def epoch_rows(run: RunView | None, selection: Range = None) -> list[Sequence[str]]:

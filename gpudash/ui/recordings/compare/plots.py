@@ -15,8 +15,8 @@ from gpudash.drawing.axes import Autoscale, Style, Ticks, Unit, format_value, va
 from gpudash.telemetry.comparing import MOST_RUNS, ComparedRun, Curve
 from gpudash.telemetry.comparing.comparison import LETTERS, MINUS, value_text
 from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
+from gpudash.telemetry.runs import ENDINGS, whose_peak
 from gpudash.ui.colours import Palette
-from gpudash.ui.forms.run_progress import ENDINGS
 from gpudash.ui.plots.canvas import Drag, Gestures
 from gpudash.ui.plots.overlay import PEN_STYLES
 from gpudash.ui.plots.painting.geometry import Geometry
@@ -93,12 +93,11 @@ class LetterLegend(QWidget):
 def run_row(run: ComparedRun) -> LegendRow:
     """The legend row of a run: its recording, how it ended, and its results."""
     view = run.view
-    more = [ENDINGS.get(view.status, view.status).lower()]
-    peak = view.peak_allocated_bytes
-    if peak is None:
-        peak = view.memory.used_bytes
-    if peak is not None:
-        more.append(f"peak {format_bytes(peak)}")
+    more = [ENDINGS.get(view.status, view.status)]
+    if view.peak_allocated_bytes is not None:
+        more.append(f"peak allocated {format_bytes(view.peak_allocated_bytes)}")
+    elif view.memory.used_bytes is not None:
+        more.append(f"peak {whose_peak(view.device)} {format_bytes(view.memory.used_bytes)}")
     if "loss" in view.metrics:
         more.append(f"loss {value_text('', view.metrics['loss'].last)}")
     return LegendRow(run.label, " · ".join(more), run.recording)
