@@ -1,18 +1,15 @@
 """Checking whether Qt can start here (its Python package, its system libraries, the display), and opening the window.
 
-The check comes before the import of Qt, because Qt ends the process if a platform library is missing. As little as
-possible is loaded before the window's first paint, and every command imports this file, which therefore imports little.
+The check comes before the import of Qt, because Qt ends the process if a platform library is missing. Every command
+imports this file, which therefore imports little.
 """
 
 from __future__ import annotations
 
-import gc
-import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gpudash.cli.terminal.output import RequestError, leave
@@ -173,46 +170,9 @@ def open_window(simulation: Simulation | None = None) -> int:
         RequestError: if Qt cannot start here.
     """
     require_qt()
+    from gpudash.cli.loading import load_window
+
     load_window()
     from gpudash.ui.app import run
 
     return leave(*run(simulation=simulation))
-
-
-def load_window() -> None:
-    """Import the modules of the window."""
-    # Everything imported and built now stays alive. Collecting garbage among it takes a tenth of the time to the first
-    # paint; after that, the window's event loop collects.
-    gc.disable()
-    for module in BEFORE_QT:
-        importlib.import_module(module)
-    importlib.import_module("PySide6.QtCore")
-    with _unread_sources():
-        importlib.import_module("gpudash.ui.app")
-    gc.freeze()  # the first collection, which may come before a slow first paint, skips all of it
-
-
-@contextmanager
-def _unread_sources() -> Iterator[None]:
-    """Keep PySide from reading the source of every imported module.
-
-    PySide searches it for its own name, to know whether ``from __feature__ import`` may rename what the module uses.
-    The window does not use that, so every module is treated as one that uses PySide without such a feature.
-    """
-    names = vars(sys.modules.get(FEATURES, importlib))
-    reads = names.get(READS_SOURCE)
-    if reads is None:  # other versions of PySide may not do this
-        yield
-        return
-    names[READS_SOURCE] = lambda _module: True
-    try:
-        yield
-    finally:
-        names[READS_SOURCE] = reads
-
-
-FEATURES, READS_SOURCE = "shibokensupport.feature", "_mod_uses_pyside"
-"""The PySide module that reads sources, and its function for it; both are private and may disappear."""
-
-BEFORE_QT = ("numpy", "gpudash.session.live.session")
-"""Large parts of the window that need no Qt; import them first, since PySide slows down every import after its own."""

@@ -20,7 +20,7 @@ import sys
 if {hide}:
     sys.modules["torch"] = None
 import json, os, time
-from gpudash.cli.qt import load_window
+from gpudash.cli.loading import load_window
 load_window()  # as the command does, which would only do so below
 from PySide6.QtCore import QTimer
 from gpudash.ui.window.main_window import MainWindow

@@ -51,7 +51,7 @@ UNWANTED = (
 
 START = """
 import gc, json, sys
-from gpudash.cli.qt import load_window
+from gpudash.cli.loading import load_window
 load_window()
 from PySide6.QtCore import QTimer
 from gpudash.cli import run
@@ -63,7 +63,9 @@ def tell(window, event):
     if told:
         return
     told.append(window)
-    print(json.dumps({"modules": sorted(sys.modules), "collecting": gc.isenabled()}), flush=True)
+    copied = [len(vars(sys.modules[f"pyqtgraph.Qt.{name}"])) for name in ("QtCore", "QtGui", "QtWidgets")]
+    seen = {"modules": sorted(sys.modules), "collecting": gc.isenabled(), "copied": copied}
+    print(json.dumps(seen), flush=True)
     QTimer.singleShot(0, window.close)
 
 MainWindow.paintEvent = tell
@@ -80,6 +82,7 @@ def test_before_the_first_paint_only_what_it_shows_is_loaded_and_no_garbage_is_l
     assert "gpudash.ui.dashboard.dashboard" in seen["modules"]
     assert loaded == []
     assert not seen["collecting"]
+    assert sum(seen["copied"]) < 200, "pyqtgraph has created types of Qt that nothing uses"
 
 
 SOURCES = """
@@ -89,7 +92,7 @@ from pathlib import Path
 read = []
 getsource = inspect.getsource
 inspect.getsource = lambda module: read.append(module.__name__) or getsource(module)
-from gpudash.cli.qt import load_window
+from gpudash.cli.loading import load_window
 load_window()
 print(len([name for name in read if name.startswith("gpudash")]))
 sys.path.insert(0, sys.argv[1])
