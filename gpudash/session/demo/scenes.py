@@ -87,14 +87,12 @@ class LinesAct:
     Attributes:
         source: the lines.
         limit: bytes of the card.
-        on_gpu: whether tensors that name no device are created on the card.
         script: text about them; its title and question are the scene's.
         is_mistake: whether they succeed although they should fail.
     """
 
     source: str
     limit: int
-    on_gpu: bool = False
     script: LineScript = field(default_factory=LineScript)
     is_mistake: bool = False
 

@@ -409,7 +409,7 @@ class Show:
 
     def _play_lines(self, act: LinesAct) -> None:
         if not self._began:
-            self._lines.ask(act.source, act.limit, on_gpu=act.on_gpu)
+            self._lines.ask(act.source, act.limit)
             self._began = True
         trace = self._lines.poll()
         self._waiting = LOADING if self._lines.loading else ""
