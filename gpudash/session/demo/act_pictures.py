@@ -190,7 +190,7 @@ def both_trained(runs: Sequence[Run]) -> tuple[str, Tone, str]:
     first, second = shown_name(runs[0]["device"]), shown_name(runs[1]["device"])
     sentence = f"Loss {before:.3f} on {first} and {after:.3f} on {second}: {same}."
     if runs[1]["simulated"]:
-        return sentence, "good" if agreeing else "warn", "simulated: no word on speed"
+        return sentence, "good" if agreeing else "warn", "simulated: says nothing about speed"
     ratio = speed_ratio(runs)
     if ratio is None:
         return sentence, "good", ""
