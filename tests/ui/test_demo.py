@@ -164,10 +164,12 @@ def test_nothing_is_cut_and_no_text_lies_over_another(open_stage: Opening, scene
 def test_a_long_failure_and_its_remedy_take_two_rows_and_are_whole(open_stage: Opening) -> None:
     stage = open_stage([MINE], (683, 512))
     sentence = "Line 5 asks for 36 MiB more, but 249 MiB of 256 MiB are taken: out of memory."
-    stage.canvas.show_picture(StagePicture("", sentence=sentence, remark="write losses.append(loss.item())", tone="wrong"))
+    remedy = "write losses.append(loss.item())"
+    stage.canvas.show_picture(StagePicture("", sentence=sentence, remark=remedy, tone="wrong"))
     stage.grab()
-    texts = [one.text for one in stage.canvas.drawn]
-    assert " ".join(texts[:2]) == sentence and texts[2] == "write losses.append(loss.item())"
+    first, *others, last = (one for one in stage.canvas.drawn if one.text != "nothing yet")
+    assert " ".join(one.text for one in (first, *others)) == sentence and last.text == remedy
+    assert first.place.bottom() <= last.place.top() + 3, "the remedy is in the second row"
     assert not any(one.cut for one in stage.canvas.drawn)
 
 

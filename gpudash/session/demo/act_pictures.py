@@ -37,6 +37,8 @@ def line_pictures(scene: Scene, played: PlayedScene) -> list[StagePicture]:
         script = replace(act.script, title=scene.title, question=scene.subject)
         if place < len(played.results):
             found += _of_lines(act, script, played.results[place])
+            if place == scene.answered_by and found:
+                found[-1] = replace(found[-1], answers=True)
         elif place == len(played.results):
             corner = f"limit {format_bytes(act.limit)} · simulated"
             sentence = played.waiting or "The lines are running…"

@@ -89,6 +89,7 @@ SCENES = (
             ),
         ),
         where_it_was,
+        answered_by=0,
     ),
     Scene(
         "Copy once, or every step",
@@ -169,6 +170,7 @@ SCENES = (
             ),
         ),
         filled_by,
+        answered_by=0,
     ),
     Scene(
         "Three precisions",

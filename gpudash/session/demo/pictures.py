@@ -112,6 +112,7 @@ class StagePicture:
         unit: of the number to guess now; "" if there is none.
         verdict: whether the guess was right; "" before that is known.
         rows: guesses beside outcomes, in place of code and chart.
+        answers: whether it is the outcome that was asked for, though the scene goes on.
     """
 
     title: str
@@ -129,6 +130,7 @@ class StagePicture:
     unit: str = ""
     verdict: str = ""
     rows: tuple[GuessRow, ...] = ()
+    answers: bool = False
 
     @property
     def description(self) -> str:

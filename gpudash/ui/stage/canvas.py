@@ -589,7 +589,6 @@ class StageCanvas(StagePainting):
         room = QRectF(inner.left(), inner.top(), inner.width() - width, inner.height())
         self._write(painter, room, picture.sentence, self._font(FIGURE, bold=True), colours.text)
 
-
     def _is_long(self, picture: StagePicture, width: float) -> bool:
         """Whether a sentence and its remark would be cut in one row, although text shrinks by a quarter."""
         bold, plain = self._font(FIGURE, bold=True), self._font(FIGURE)
