@@ -29,7 +29,7 @@ def test_the_first_scenes_come_to_their_end_in_the_window_without_a_gpu(play: Pl
     assert told["stage-move"] == "y takes 64 MiB. 128 of 256 MiB"
     assert "Expected all tensors to be on the same device" in told["stage-wrong"]
     assert "2.0 times as much" in told["stage-copies"]
-    assert "the same within 1 %" in told["stage-devices"] and "no word on speed" in told["stage-devices"]
+    assert "the same within 1 %" in told["stage-devices"] and "says nothing about speed" in told["stage-devices"]
     assert "of 256 MiB are taken: out of memory" in told["stage-full"]
     assert "all six steps fit" in told["stage-fixed"]
     _have_small_pictures(tmp_path, FIRST)

@@ -17,6 +17,7 @@ from gpudash.devices.names import simulated_gpu
 from gpudash.session import Replay
 from gpudash.session.demo.demo_scenes import SCENES
 from gpudash.session.demo.ladder import RungResult, ladder
+from gpudash.session.demo.pictures import StagePicture
 from gpudash.session.demo.scenes import LinesAct, PlayedScene, Scene
 from gpudash.session.demo.show import Show, ShowPace
 from gpudash.session.recordings.samples import samples
@@ -158,6 +159,18 @@ def test_nothing_is_cut_and_no_text_lies_over_another(open_stage: Opening, scene
                 assert beyond(stage) == [], picture.sentence
                 assert overlapping(stage) == [], picture.sentence
                 assert min(one.place.height() for one in stage.canvas.drawn) >= smallest, "18 pt on a large screen"
+
+
+def test_a_long_failure_and_its_remedy_take_two_rows_and_are_whole(open_stage: Opening) -> None:
+    stage = open_stage([MINE], (683, 512))
+    sentence = "Line 5 asks for 36 MiB more, but 249 MiB of 256 MiB are taken: out of memory."
+    remedy = "write losses.append(loss.item())"
+    stage.canvas.show_picture(StagePicture("", sentence=sentence, remark=remedy, tone="wrong"))
+    stage.grab()
+    first, *others, last = (one for one in stage.canvas.drawn if one.text != "nothing yet")
+    assert " ".join(one.text for one in (first, *others)) == sentence and last.text == remedy
+    assert first.place.bottom() <= last.place.top() + 3, "the remedy is in the second row"
+    assert not any(one.cut for one in stage.canvas.drawn)
 
 
 @pytest.mark.parametrize("scene", [scene for scene in SCENES if scene.questions], ids=lambda scene: scene.title)

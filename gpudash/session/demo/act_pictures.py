@@ -37,6 +37,8 @@ def line_pictures(scene: Scene, played: PlayedScene) -> list[StagePicture]:
         script = replace(act.script, title=scene.title, question=scene.subject)
         if place < len(played.results):
             found += _of_lines(act, script, played.results[place])
+            if place == scene.answered_by and found:
+                found[-1] = replace(found[-1], answers=True)
         elif place == len(played.results):
             corner = f"limit {format_bytes(act.limit)} · simulated"
             sentence = played.waiting or "The lines are running…"
@@ -190,7 +192,7 @@ def both_trained(runs: Sequence[Run]) -> tuple[str, Tone, str]:
     first, second = shown_name(runs[0]["device"]), shown_name(runs[1]["device"])
     sentence = f"Loss {before:.3f} on {first} and {after:.3f} on {second}: {same}."
     if runs[1]["simulated"]:
-        return sentence, "good" if agreeing else "warn", "simulated: no word on speed"
+        return sentence, "good" if agreeing else "warn", "simulated: says nothing about speed"
     ratio = speed_ratio(runs)
     if ratio is None:
         return sentence, "good", ""

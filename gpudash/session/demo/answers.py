@@ -167,8 +167,8 @@ def fewer_bytes(results: Sequence[Result]) -> int | None:
 
 
 def run_loss(run: Run) -> float | None:
-    """The loss at the end of a run: the median of its last 20 steps."""
-    loss = run["metrics"].get("loss", {}).get("last_20_median")
+    """The loss of the last step of a run, where its curve ends."""
+    loss = run["metrics"].get("loss", {}).get("last")
     if loss is None:
         return None
     return float(loss)

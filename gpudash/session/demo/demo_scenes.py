@@ -23,7 +23,7 @@ _SMALL = TrainingSpec.model_validate({"width": 64, "depth": 2, "sequence": 32, "
 
 _PRECISE = {"width": 128, "depth": 2, "sequence": 64, "batch": 16, "steps": 20, "epochs": 1}
 
-MY_LINES = "a = torch.randn(4096, 4096)\nb = a @ a\nc = (a + b).relu()"
+MY_LINES = "a = torch.randn(4096, 4096, device=gpu)\nb = a @ a\nc = (a + b).relu()"
 """The initial text of the editor."""
 
 
@@ -89,6 +89,7 @@ SCENES = (
             ),
         ),
         where_it_was,
+        answered_by=0,
     ),
     Scene(
         "Copy once, or every step",
@@ -135,28 +136,26 @@ SCENES = (
         "A training loop keeps one number a step. Or more?",
         (
             LinesAct(
-                "model = nn.Linear(1024, 4096)\n"
-                "x = torch.randn(2304, 1024)\n"
+                "model = nn.Linear(1024, 4096, device=gpu)\n"
+                "x = torch.randn(2304, 1024, device=gpu)\n"
                 "losses = []\n"
                 "for step in range(6):\n"
                 "    loss = model(x).square().mean()\n"
                 "    losses.append(loss)",
                 LIMIT,
-                True,
                 LineScript(
                     mend="write losses.append(loss.item())",
                     before="Six steps on a card of 256 MiB. Each keeps its loss: one number.",
                 ),
             ),
             LinesAct(
-                "model = nn.Linear(1024, 4096)\n"
-                "x = torch.randn(2304, 1024)\n"
+                "model = nn.Linear(1024, 4096, device=gpu)\n"
+                "x = torch.randn(2304, 1024, device=gpu)\n"
                 "losses = []\n"
                 "for step in range(6):\n"
                 "    loss = model(x).square().mean()\n"
                 "    losses.append(loss.item())",
                 LIMIT,
-                True,
                 LineScript(
                     before="The same loop with loss.item(): a number keeps no graph.",
                     end="Fixed: all six steps fit; from the second on, each takes the same.",
@@ -171,6 +170,7 @@ SCENES = (
             ),
         ),
         filled_by,
+        answered_by=0,
     ),
     Scene(
         "Three precisions",
@@ -199,7 +199,7 @@ SCENES = (
     Scene(
         "My three lines",
         "What does line 3 need, beyond the block it keeps?",
-        (LinesAct(MY_LINES, 320 * MIB, True, LineScript()),),
+        (LinesAct(MY_LINES, 320 * MIB, script=LineScript()),),
         line_pictures,
         editable=True,
     ),

@@ -72,12 +72,12 @@ class LinesProcess:
         self._due = self._clock() + TORCH_IMPORT_S
         return ""
 
-    def ask(self, source: str, limit: int, *, on_gpu: bool = True) -> None:
+    def ask(self, source: str, limit: int) -> None:
         """Run ``source`` on a simulated card of ``limit`` bytes, in place of the lines that are running."""
         if self._sent:
             self._end()
         self._id += 1
-        self._request = {"id": self._id, "source": source, "limit": limit, "on_gpu": on_gpu}
+        self._request = {"id": self._id, "source": source, "limit": limit}
         self._sent = self._stopped = False
         self._line = 1
 

@@ -112,6 +112,7 @@ class StagePicture:
         unit: of the number to guess now; "" if there is none.
         verdict: whether the guess was right; "" before that is known.
         rows: guesses beside outcomes, in place of code and chart.
+        answers: whether it is the outcome that was asked for, though the scene goes on.
     """
 
     title: str
@@ -129,6 +130,7 @@ class StagePicture:
     unit: str = ""
     verdict: str = ""
     rows: tuple[GuessRow, ...] = ()
+    answers: bool = False
 
     @property
     def description(self) -> str:
@@ -304,7 +306,7 @@ def _title(moments: Sequence[LineMoment], place: int) -> str:
     if not moment.line:
         return "after"
     if moment.turn:
-        return f"turn {moment.turn}"
+        return f"step {moment.turn}"
     if moment.title:
         return f"line {moment.line}: {moment.title}"
     return f"line {moment.line}"
@@ -346,7 +348,7 @@ def _blocks_title(moment: LineMoment | None, *, failed: bool) -> str:
     if not moment.line:
         return "IN MEMORY, after the last line"
     if moment.turn:
-        return f"IN MEMORY NOW, in turn {moment.turn}"
+        return f"IN MEMORY NOW, in step {moment.turn}"
     return f"IN MEMORY NOW, inside line {moment.line}"
 
 
@@ -475,12 +477,12 @@ def _turn_sentence(moments: Sequence[LineMoment], place: int) -> tuple[str, Tone
     held = format_bytes(moment.bytes)
     before = moments[place - 1] if place and moments[place - 1].turn else None
     if before is None:
-        return f"In the first turn the card holds {held} at most.", "plain"
+        return f"In the first step the card holds {held} at most.", "plain"
     more = moment.bytes - before.bytes
-    than = f"turn {before.turn}" if before.turn + 1 < moment.turn else "the turn before"
+    than = f"step {before.turn}" if before.turn + 1 < moment.turn else "the step before"
     if more > 0:
-        return f"Turn {moment.turn}: {held}, {format_bytes(more)} more than in {than}.", "warn"
-    return f"Turn {moment.turn}: {held}, no more than in {than}.", "plain"
+        return f"Step {moment.turn}: {held}, {format_bytes(more)} more than in {than}.", "warn"
+    return f"Step {moment.turn}: {held}, no more than in {than}.", "plain"
 
 
 def _end_sentence(moment: LineMoment) -> str:

@@ -87,14 +87,12 @@ class LinesAct:
     Attributes:
         source: the lines.
         limit: bytes of the card.
-        on_gpu: whether tensors that name no device are created on the card.
         script: text about them; its title and question are the scene's.
         is_mistake: whether they succeed although they should fail.
     """
 
     source: str
     limit: int
-    on_gpu: bool = False
     script: LineScript = field(default_factory=LineScript)
     is_mistake: bool = False
 
@@ -168,6 +166,8 @@ class Scene:
         questions: possible questions; the first one that suits the device is asked.
         answer: the right guess, the index of a choice or a number; ``None`` if the results do not determine it.
         editable: whether the presenter may change the lines.
+        answered_by: index of the act of lines that answers the question, at whose end the guess is judged; ``None`` if
+            all acts together do, at the end of the scene.
     """
 
     title: str
@@ -177,6 +177,7 @@ class Scene:
     questions: tuple[SceneQuestion, ...] = ()
     answer: Callable[[Sequence[Result]], float | None] = lambda _results: None
     editable: bool = False
+    answered_by: int | None = None
 
     @property
     def editable_lines(self) -> LinesAct | None:

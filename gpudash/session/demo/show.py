@@ -161,7 +161,10 @@ class Show:
         if self.asking and question is not None:
             hidden = _hidden(self._pictures[0])
             return replace(hidden, choices=question.choices, unit=question.unit, sentence=question.text)
-        if self.at_end:
+        judged = self.at_end
+        if self._answered_by is not None:
+            judged = shown.answers
+        if judged:
             return replace(shown, verdict=self.verdict)
         return shown
 
@@ -192,9 +195,19 @@ class Show:
         return f"Guessed: {guess}. What came: {came}."
 
     @property
+    def _answered_by(self) -> int | None:
+        """The act that answers the question before the scene ends; with a reason to show, it ends with both."""
+        if self.question is None or self.question.why:
+            return None
+        return self.scene.answered_by
+
+    @property
     def answer(self) -> float | None:
         """The right guess; ``None`` if nothing is asked, or it is not known (yet)."""
-        if self.question is None or self._pending:
+        if self.question is None:
+            return None
+        last = self._answered_by
+        if self._pending and (last is None or len(self._results) <= last):
             return None
         return self.scene.answer(self._results)
 
@@ -409,7 +422,7 @@ class Show:
 
     def _play_lines(self, act: LinesAct) -> None:
         if not self._began:
-            self._lines.ask(act.source, act.limit, on_gpu=act.on_gpu)
+            self._lines.ask(act.source, act.limit)
             self._began = True
         trace = self._lines.poll()
         self._waiting = LOADING if self._lines.loading else ""

@@ -72,13 +72,12 @@ class _Entry(BaseModel):
 class _Lines(_Entry):
     source: str
     limit: Annotated[int, BeforeValidator(read_size)]
-    on_gpu: bool = True
     before: str = ""
     mend: str = ""
 
     def act(self) -> LinesAct:
         script = LineScript(before=self.before, mend=self.mend)
-        return LinesAct(self.source.strip("\n"), self.limit, self.on_gpu, script)
+        return LinesAct(self.source.strip("\n"), self.limit, script)
 
 
 class _Comparison(_Entry):

@@ -51,12 +51,12 @@ gpu = torch.device("sim:0")
 MIB = 2**20
 
 
-def measured(lines, limit, on_gpu=True):
+def measured(lines, limit):
     """Run lines and say what they took of the simulated GPU, where the lesson's had `limit` MiB."""
     torch.manual_seed(0)
     kept = None
     try:
-        with gpudash.measure() as found, torch.device(gpu if on_gpu else "cpu"):
+        with gpudash.measure() as found:
             kept = lines()
     except Exception as error:
         print(f"{type(error).__name__}: {error}")
@@ -162,9 +162,8 @@ def _lines(source: str, act: LinesAct) -> str:
         ast.parse(source)
     except (SyntaxError, ValueError):
         return "# These lines are no Python yet:\n" + textwrap.indent(source, "# ", lambda _line: True)
-    place = "" if act.on_gpu else ", on_gpu=False"
     body = textwrap.indent(source, "    ")
-    return f"def lines():\n{body}\n    return locals()\n\n\nmeasured(lines, {act.limit // MIB}{place})"
+    return f"def lines():\n{body}\n    return locals()\n\n\nmeasured(lines, {act.limit // MIB})"
 
 
 def _command(act: Act) -> str:

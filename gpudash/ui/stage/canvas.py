@@ -13,7 +13,7 @@ from gpudash.drawing.stages import PlacedChart, StageBlock, StageBox, StageChart
 from gpudash.session.demo.pictures import REFUSED, CodeLine, GuessRow, StagePanel, StagePicture
 from gpudash.ui.colours import Palette, mixed
 from gpudash.ui.explanation.source_view.highlighting import Span, colours_of, spans_of
-from gpudash.ui.stage.painting import AXIS, CODE, FIGURE, HIGH, LEAST, PEAK, WIDE, StagePainting
+from gpudash.ui.stage.painting import AXIS, CODE, FIGURE, HIGH, PEAK, WIDE, StagePainting
 from gpudash.units import format_bytes
 
 CODE_SHARE = 0.28
@@ -74,7 +74,7 @@ class StageCanvas(StagePainting):
         """Place the parts: head, code beside blocks, plot, sentence."""
         width, height = float(self.width()), float(self.height())
         edge = self.edge
-        self._gap = max(8.0, 24 * self._scale)
+        self._gap = max(8.0 / self.devicePixelRatioF(), 24 * self._scale)
         line = self._line(FIGURE)
         self._head_place = QRectF(edge, self._gap * 1.2, width - 2 * edge, line * 1.5)
         top = self._head_place.bottom() + self._gap * 0.7
@@ -147,18 +147,22 @@ class StageCanvas(StagePainting):
         step = min((place.height() - 2 * padding) / len(lines), self.px(CODE) * 1.95)
         top = place.top() + (place.height() - step * len(lines)) / 2
         font = self._font(CODE, mono=True)
-        font.setPixelSize(max(LEAST[AXIS], min(font.pixelSize(), int(step / 1.35))))
+        font.setPixelSize(max(self.least(AXIS), min(font.pixelSize(), int(step / 1.35))))
         figure_font = self._font(FIGURE)
-        figure_font.setPixelSize(max(LEAST[AXIS], min(figure_font.pixelSize(), int(step / 1.3))))
-        figures = max((QFontMetricsF(figure_font).horizontalAdvance(line.figure) for line in lines), default=0.0)
-        figures = min(figures * 1.15 + self._gap, place.width() * 0.42) if figures else self._gap
+        figure_font.setPixelSize(max(self.least(AXIS), min(figure_font.pixelSize(), int(step / 1.3))))
         number_width = QFontMetricsF(font).horizontalAdvance("00")
         left = place.left() + self._gap + number_width + self._gap
-        room = place.right() - self._gap - figures - left
-        widest = max(QFontMetricsF(font).horizontalAdvance(line.text) for line in lines)
-        # One size for all lines, so that columns align as in an editor.
-        if widest > room:
-            font.setPixelSize(max(LEAST[AXIS], int(font.pixelSize() * room / widest)))
+        right = place.right() - self._gap
+        figures = [self._figure_width(figure_font, line.figure, place.width() * 0.42) for line in lines]
+        # A long line without a figure may reach below those of others. One size for all lines, so that columns align
+        # as in an editor.
+        share = 1.0
+        for line, figure in zip(lines, figures, strict=True):
+            width = QFontMetricsF(font).horizontalAdvance(line.text)
+            if width > 0:
+                share = min(share, (right - figure - left) / width)
+        if share < 1:
+            font.setPixelSize(max(self.least(AXIS), int(font.pixelSize() * share)))
         coloured = spans_of([line.text for line in lines])
         kinds = colours_of(colours)
         for row, line in enumerate(lines):
@@ -167,15 +171,15 @@ class StageCanvas(StagePainting):
             ink = colours.muted if line.state == "coming" else colours.text
             number = QRectF(place.left() + self._gap, band.top(), number_width, step)
             small = QFont(font)
-            small.setPixelSize(max(LEAST[AXIS], int(font.pixelSize() * 0.64)))
+            small.setPixelSize(max(self.least(AXIS), int(font.pixelSize() * 0.64)))
             shown = {"now": colours.accent, "wrong": colours.critical}.get(line.state, colours.muted)
             self._write(painter, number, line.number, small, shown, Qt.AlignmentFlag.AlignRight)
-            text_room = QRectF(left, band.top(), room, step)
+            text_room = QRectF(left, band.top(), right - figures[row] - left, step)
             text_place = self._write(painter, text_room, line.text, font, ink)
             if not self.drawn[-1].cut and line.state != "coming":
                 self._coloured(painter, text_place, line.text, font, coloured[row], kinds)
             if line.figure:
-                figure_room = QRectF(text_room.right(), band.top(), figures, step)
+                figure_room = QRectF(text_room.right(), band.top(), figures[row], step)
                 strong = QFont(figure_font)
                 strong.setBold(line.warns or line.state == "wrong")
                 tint = colours.text
@@ -184,6 +188,12 @@ class StageCanvas(StagePainting):
                 if line.state == "wrong":
                     tint = colours.critical
                 self._write(painter, figure_room, line.figure, strong, tint, Qt.AlignmentFlag.AlignRight)
+
+    def _figure_width(self, font: QFont, figure: str, most: float) -> float:
+        """The width that a line's figure takes from its code."""
+        if not figure:
+            return 0.0
+        return min(QFontMetricsF(font).horizontalAdvance(figure) * 1.15 + self._gap, most)
 
     def _code_band(self, painter: QPainter, band: QRectF, line: CodeLine) -> None:
         colours = self._colours
@@ -316,10 +326,12 @@ class StageCanvas(StagePainting):
         painter.drawRoundedRect(box, 3, 3)
         if column.state == "coming":
             ink = colours.muted
+        inner = box.adjusted(4, 0, -4, 0)
+        title = self._short(column.title, (" fails",), self._font(AXIS, bold=now), inner.width())
         self._write(
             painter,
-            box.adjusted(4, 0, -4, 0),
-            column.title,
+            inner,
+            title,
             self._font(AXIS, bold=now),
             ink,
             Qt.AlignmentFlag.AlignHCenter,
@@ -373,11 +385,22 @@ class StageCanvas(StagePainting):
         line = self._line(size)
         font = self._font(size, bold=True)
         room = QRectF(header.left(), top - line * 1.05, header.width(), line)
-        width = min(QFontMetricsF(font).horizontalAdvance(column.figure) + 8, room.width())
+        figure = self._short(column.figure, ("peak ", " stay"), font, room.width())
+        width = min(QFontMetricsF(font).horizontalAdvance(figure) + 8, room.width())
         # Clear the background, or the line of a limit would strike the figure through.
         ground = QColor(colours.field if colours.dark else colours.window)
         painter.fillRect(QRectF(room.center().x() - width / 2, room.top() + 2, width, line - 3), ground)
-        return self._write(painter, room, column.figure, font, ink, Qt.AlignmentFlag.AlignHCenter)
+        return self._write(painter, room, figure, font, ink, Qt.AlignmentFlag.AlignHCenter)
+
+    def _short(self, text: str, without: Sequence[str], font: QFont, width: float) -> str:
+        """A text without words that colour and place tell too, if the whole would be cut."""
+        small = QFont(font)
+        small.setPixelSize(max(self._smallest, round(font.pixelSize() * 0.75)))
+        if QFontMetricsF(small).horizontalAdvance(text) <= width:
+            return text
+        for word in without:
+            text = text.replace(word, "")
+        return text
 
     def _limit_line(self, painter: QPainter, placed: PlacedChart) -> None:
         if placed.limit is None:
@@ -528,7 +551,10 @@ class StageCanvas(StagePainting):
         bottom = QRectF(begin, place.bottom() - line * 1.1, end - begin, line)
         first, last = scene.across.ticks[0], scene.across.ticks[-1]
         self._write(painter, bottom, last[1], font, colours.muted, Qt.AlignmentFlag.AlignRight)
-        self._write(painter, QRectF(begin, bottom.top(), line * 3, line), f"{first[1]}, loss", font, colours.muted)
+        self._write(painter, QRectF(begin, bottom.top(), line * 4, line), f"step {first[1]}", font, colours.muted)
+        # A loss falls, so that the corner at the upper right is free.
+        corner = QRectF(begin, place.top() + frame.top, end - begin, line)
+        self._write(painter, corner, "loss", font, colours.muted, Qt.AlignmentFlag.AlignRight)
         for item in scene.items:
             if isinstance(item, SceneCurve) and len(item.x):
                 points = [
@@ -551,6 +577,9 @@ class StageCanvas(StagePainting):
         painter.drawRoundedRect(place, 6, 6)
         inner = place.adjusted(self._gap, 0, -self._gap, 0)
         remark_font = self._font(FIGURE)
+        if self._is_long(picture, inner.width()):
+            self._two_rows(painter, inner, picture, inks[picture.tone])
+            return
         width = 0.0
         if picture.remark:
             width = min(QFontMetricsF(remark_font).horizontalAdvance(picture.remark) + 2, inner.width() * 0.38)
@@ -559,6 +588,30 @@ class StageCanvas(StagePainting):
             width += self._gap
         room = QRectF(inner.left(), inner.top(), inner.width() - width, inner.height())
         self._write(painter, room, picture.sentence, self._font(FIGURE, bold=True), colours.text)
+
+    def _is_long(self, picture: StagePicture, width: float) -> bool:
+        """Whether a sentence and its remark would be cut in one row, although text shrinks by a quarter."""
+        bold, plain = self._font(FIGURE, bold=True), self._font(FIGURE)
+        for font in (bold, plain):
+            font.setPixelSize(max(self._smallest, round(font.pixelSize() * 0.75)))
+        taken = QFontMetricsF(bold).horizontalAdvance(picture.sentence)
+        if picture.remark:
+            taken += QFontMetricsF(plain).horizontalAdvance(picture.remark) + self._gap
+        return taken > width
+
+    def _two_rows(self, painter: QPainter, place: QRectF, picture: StagePicture, ink: str) -> None:
+        """A long sentence in two rows, its remark at the end of the second."""
+        bold, plain = self._font(AXIS, bold=True), self._font(AXIS)
+        upper, words = "", picture.sentence.split()
+        while words and QFontMetricsF(bold).horizontalAdvance(f"{upper} {words[0]}".strip()) <= place.width():
+            upper = f"{upper} {words.pop(0)}".strip()
+        half = place.height() / 2
+        self._write(painter, QRectF(place.left(), place.top(), place.width(), half), upper, bold, self._colours.text)
+        row = QRectF(place.left(), place.top() + half, place.width(), half)
+        lower = self._write(painter, row, " ".join(words), bold, self._colours.text)
+        if picture.remark:
+            row.setLeft(max(row.left(), lower.right() + self._gap))
+            self._write(painter, row, picture.remark, plain, ink, Qt.AlignmentFlag.AlignRight)
 
 
 def _rect(box: StageBox) -> QRectF:

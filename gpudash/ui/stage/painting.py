@@ -21,7 +21,7 @@ SMALLEST = 24
 WIDE, HIGH = 2560, 1440
 
 LEAST = {CODE: 18, PEAK: 18, FIGURE: 15, AXIS: 13}
-"""Minimum font sizes in pixels, on a screen of any size."""
+"""Minimum font sizes in pixels, of the screen itself, whatever its size and scale factor."""
 
 HATCH_PX = 7
 """Distance between the lines of the hatch that means "does not fit"."""
@@ -79,12 +79,17 @@ class StagePainting(QWidget):
 
     def px(self, size: int) -> int:
         """A font size scaled to this screen, in pixels."""
-        return max(LEAST.get(size, 1), round(size * self._scale))
+        return max(self.least(size), round(size * self._scale))
+
+    def least(self, size: int) -> int:
+        """Smallest size of such type, in Qt's pixels. It counts the screen's own: the type is made for the whole
+        screen, so that a scale factor of the desktop must not enlarge it until it is cut."""
+        return round(LEAST.get(size, 1) / self.devicePixelRatioF())
 
     @property
     def _smallest(self) -> int:
         """Smallest font size on this screen, in pixels; 18 pt on a full-size one."""
-        return max(LEAST[AXIS], round(SMALLEST * self._scale))
+        return max(self.least(AXIS), round(SMALLEST * self._scale))
 
     def _font(self, size: int, *, bold: bool = False, mono: bool = False) -> QFont:
         font = QFont(self.font())

@@ -4,7 +4,7 @@ It reads one JSON object per line from its standard input and answers on its sta
 
 * first, without a request: ``{"ready": true, "torch": "2.13.0"}``, or ``{"ready": false, "problem": sentence}`` and it
 ends;
-* for ``{"id", "source", "limit", "on_gpu"}``: ``{"id", "line"}`` at the start of each line, so that the line is known
+* for ``{"id", "source", "limit"}``: ``{"id", "line"}`` at the start of each line, so that the line is known
   if the process dies or is killed; then ``{"id", "trace"}``, as in `gpudash.workloads.lines.trace`.
 """
 
@@ -51,7 +51,7 @@ def main() -> int:
         runner = LineRunner(
             backend,
             int(query["limit"]),
-            on_gpu=bool(query.get("on_gpu", True)),
+            on_gpu=False,  # as in PyTorch, a tensor that names no device is on the CPU
             on_line=began,
         )
         conversation.report({"id": number, "trace": runner.run(str(query["source"])).to_json()})

@@ -121,7 +121,7 @@ class FakeLines:
         self.closed = False
         self.loading = False
 
-    def ask(self, source: str, limit: int, *, on_gpu: bool = True) -> None:
+    def ask(self, source: str, limit: int) -> None:
         self.requested.append((source, limit))
 
     def poll(self) -> LinesTrace | None:

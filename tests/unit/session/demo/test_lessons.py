@@ -98,7 +98,7 @@ def test_the_answers_of_lines_come_out_as_worked_out_by_hand() -> None:
                 continue
             traces = []
             for act in acts:
-                process.ask(act.source, act.limit, on_gpu=act.on_gpu)
+                process.ask(act.source, act.limit)
                 while (trace := process.poll()) is None:
                     process.wait(1.0)
                 traces.append(trace)

@@ -35,10 +35,16 @@ def wait_for(process: LinesProcess, *, stop_at_line: int = 0) -> LinesTrace:
 
 
 def test_lines_run_on_a_card_of_their_own_size(process: LinesProcess) -> None:
-    process.ask("a = torch.ones(1024, 1024)", 64 * MIB)
+    process.ask("a = torch.ones(1024, 1024, device=gpu)", 64 * MIB)
     trace = wait_for(process)
     assert trace.failure is None and trace.peak == 4 * MIB and trace.limit == 64 * MIB
     assert not process.busy and process.poll() is None
+
+
+def test_a_tensor_that_names_no_device_is_on_the_cpu_as_in_pytorch(process: LinesProcess) -> None:
+    process.ask("a = torch.ones(1024, 1024)", 64 * MIB)
+    trace = wait_for(process)
+    assert trace.failure is None and trace.peak == 0 and [block.name for block in trace.moments[-1].host] == ["a"]
 
 
 def test_what_they_print_and_read_disturbs_nobody(process: LinesProcess) -> None:

@@ -61,8 +61,8 @@ def test_a_leak_climbs_turn_by_turn_to_the_limit_and_what_is_refused_stands_over
     pictures = pictures_of(leak(), LineScript(mend="Drop it"))
     chart = pictures[-1].chart
     assert chart is not None
-    assert [column.title for column in chart.columns[2:]] == ["turn 1", "turn 2", "turn 3", "line 3 fails"]
-    assert pictures[3].sentence == "Turn 2: 192 MiB, 64 MiB more than in the turn before."
+    assert [column.title for column in chart.columns[2:]] == ["step 1", "step 2", "step 3", "line 3 fails"]
+    assert pictures[3].sentence == "Step 2: 192 MiB, 64 MiB more than in the step before."
     refused = chart.columns[-1].blocks[-1]
     assert (refused.kind, refused.bytes) == (REFUSED, 64 * MIB)
     assert chart.columns[-1].failed and chart.columns[-1].bytes > 256 * MIB
@@ -76,8 +76,8 @@ def test_of_a_long_loop_the_first_turns_and_the_last_are_steps() -> None:
     pictures = pictures_of(LinesTrace(trace.source, 4096 * MIB, trace.moments), SCRIPT)
     turns = [picture.sentence.partition(":")[0] for picture in pictures if picture.sentence.startswith("Turn")]
     assert turns == [f"Turn {turn}" for turn in (2, 3, 4, 5, 6, 27, 28, 29, 30)]
-    told = next(picture for picture in pictures if picture.sentence.startswith("Turn 27"))
-    assert told.sentence.endswith("1.31 GiB more than in turn 6.")
+    told = next(picture for picture in pictures if picture.sentence.startswith("Step 27"))
+    assert told.sentence.endswith("1.31 GiB more than in step 6.")
 
 
 def test_an_exception_is_one_sentence_at_its_line() -> None:

@@ -86,7 +86,7 @@ def test_on_a_simulated_gpu_the_losses_answer_and_speed_is_not_compared(after: f
     runs = [trained("cpu", 2.0, 100.0), trained("sim:0", after, 900.0)]
     picture = last(DEVICES, *runs)
     assert DEVICES.answer(runs) == answer
-    assert not SPEED.search(picture.sentence) and "no word on speed" in picture.remark
+    assert not SPEED.search(picture.sentence) and "says nothing about speed" in picture.remark
     assert [name for name, _value in picture.panels[1].figures] == ["loss", "items/s, CPU"]
 
 

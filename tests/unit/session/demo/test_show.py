@@ -145,6 +145,19 @@ def test_a_guess_is_awaited_hides_what_would_tell_and_is_judged_at_the_end() -> 
         assert played.show.picture.verdict == verdict
 
 
+def test_a_guess_about_the_first_lines_is_judged_at_their_end_and_not_beside_what_follows() -> None:
+    acts = (MINE.acts[0], MINE.acts[0])
+    scene = replace(MINE, acts=acts, questions=(CHOICE,), answer=lambda _results: 1, answered_by=0)
+    played = Played([scene], guesses=True).answer(three_lines())
+    played.show.take_guess(1)
+    played.answer(three_lines())
+    verdicts = []
+    for _ in range(12):
+        verdicts.append(played.show.picture.verdict)
+        played.show.forward()
+    assert verdicts.index("Right: b.") == 5 and verdicts.count("Right: b.") == 1
+
+
 def test_other_lines_are_run_in_place_of_the_ones_there_were() -> None:
     played = Played([MINE]).answer(three_lines())
     played.show.edit("a = 1", 2**20)
