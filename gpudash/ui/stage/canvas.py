@@ -602,13 +602,13 @@ class StageCanvas(StagePainting):
     def _two_rows(self, painter: QPainter, place: QRectF, picture: StagePicture, ink: str) -> None:
         """A long sentence in two rows, its remark at the end of the second."""
         bold, plain = self._font(AXIS, bold=True), self._font(AXIS)
-        upper, words = "", picture.sentence.split()
-        while words and QFontMetricsF(bold).horizontalAdvance(f"{upper} {words[0]}".strip()) <= place.width():
-            upper = f"{upper} {words.pop(0)}".strip()
+        upper, rest = "", picture.sentence.split()
+        while rest and QFontMetricsF(bold).horizontalAdvance(f"{upper} {rest[0]}".strip()) <= place.width():
+            upper = f"{upper} {rest.pop(0)}".strip()
         half = place.height() / 2
         self._write(painter, QRectF(place.left(), place.top(), place.width(), half), upper, bold, self._colours.text)
         row = QRectF(place.left(), place.top() + half, place.width(), half)
-        lower = self._write(painter, row, " ".join(words), bold, self._colours.text)
+        lower = self._write(painter, row, " ".join(rest), bold, self._colours.text)
         if picture.remark:
             row.setLeft(max(row.left(), lower.right() + self._gap))
             self._write(painter, row, picture.remark, plain, ink, Qt.AlignmentFlag.AlignRight)
