@@ -125,7 +125,7 @@ def test_an_interruption_leaves_the_search_and_the_exit_code_is_the_program_s(ho
         command, env=environment(home), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as running:
         assert running.stderr is not None
-        said = next(line for line in running.stderr if "Finding out what the whole run needs" in line)
+        said = next(line for line in running.stderr if "Finding out what would have fit" in line)
         assert "Ctrl+C leaves it" in said
         os.kill(running.pid, signal.SIGINT)
         rest = running.stderr.read()

@@ -847,8 +847,10 @@ class Dashboard(PlotsPage):
         else:
             self.forecasts = {key: live.forecast(key) for key in memories}
         stop = None
+        after_end = ""
         if live is not None:
             stop = live.runs.stopping
+            after_end = live.runs.after_end
         with store.lock:
             contents = [host_card(store, devices[0], session.host_capacity_source, warn)]
             rows: list[tuple[str, Table, str | None]] = [("cpu", "host", None)]
@@ -861,7 +863,9 @@ class Dashboard(PlotsPage):
             if store.run is not None:
                 device = store.run.device
             memory = next((uuid for uuid, name in names.items() if name == device), "host")
-            self.panel.show_run(store.run, session.running, self._loading(), self.forecasts.get(memory), stop)
+            self.panel.show_run(
+                store.run, session.running, self._loading(), self.forecasts.get(memory), stop, after_end
+            )
             # The strip may leave the reason out only while the newest run's result is shown beside the plots.
             ended = ""
             if store.run is not None and store.run is self._resulting and not self.result.isHidden():

@@ -161,6 +161,7 @@ class Attached:
     """It is never asked to end."""
 
     finding_need_s = None
+    after_end = ""
     """It is not run again."""
 
     def stop(self, when: str) -> None:
