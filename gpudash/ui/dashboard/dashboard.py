@@ -519,6 +519,8 @@ class Dashboard(PlotsPage):
         if isinstance(event, RunEnd):
             if self.live and event.time_s > self._opened_s:
                 self._hold_run()
+                # The panel must not say that it runs beside a view that says that it has ended.
+                self.refresh_figures()
             if self.results_in_front and (event.time_s > self._opened_s if self.live else has_verdict(event.result)):
                 self._show_newest_result()
         elif isinstance(event, RemediesFound) and not self.result.isHidden() and self._resulting is not None:
@@ -529,7 +531,8 @@ class Dashboard(PlotsPage):
             if self.view.held:
                 self.view.follow()
         if isinstance(event, RunStarted) and event.workload == WATCH:
-            self.tabs.output.begin(elsewhere="pid" in event.spec)
+            run = RunView.of(event)
+            self.tabs.output.begin(process_text(run), elsewhere="pid" in event.spec)
             self.tabs.show_output(requested=False)
             self._awaited_device = event.device
         elif isinstance(event, RunStarted):
@@ -686,7 +689,9 @@ class Dashboard(PlotsPage):
                 rank=self.tabs.selected_rank,
                 span=self.view.range(),
                 warned=self.banner.warns,
-                own=process_text(run_in_view(session.store, self.view.range()), session.store.newest_s),
+                own=process_text(
+                    run_in_view(session.store, self.view.range()), session.store.newest_s, self.view.range()[0]
+                ),
             )
             plots = self._named(self._with_line(plots), selected)
             if self.overlaid is not None:
