@@ -1,5 +1,6 @@
 """``gpudash runs``: the recorded runs, and the result of one of them."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,7 +69,7 @@ def _show(text: str, *, as_json: bool) -> int:
     from gpudash.telemetry.results.outcome import outcome_rows
 
     console = stdout()
-    status = found.view.status.replace("_", " ")
+    status = _ending(found.view.status, found.view.spec)
     console.print(f"{found.label}: {found.view.workload} on {found.view.device}, {status}", soft_wrap=True)
     for name, value in outcome_rows(summary):
         console.print(f"{name}  {value}", soft_wrap=True)
@@ -117,6 +118,13 @@ def _recording(path: Path, facts: "Facts") -> dict[str, Any]:
     }
 
 
+def _ending(status: str, spec: Mapping[str, Any]) -> str:
+    """How a run ended, in words; a program that was running already runs on when it is no longer watched."""
+    if status == "cancelled" and "pid" in spec:
+        return "no longer watched"
+    return status.replace("_", " ")
+
+
 def _run(run: "RunFacts") -> dict[str, Any]:
     return {
         "number": run.number,
@@ -134,6 +142,7 @@ def _run(run: "RunFacts") -> dict[str, Any]:
 
 
 def _print(where: Path, found: "list[tuple[Path, Facts]]", there: int) -> None:
+    from gpudash.session.recordings.run_names import kind_of_run
     from gpudash.units import format_bytes, format_duration
 
     console = stdout()
@@ -149,7 +158,8 @@ def _print(where: Path, found: "list[tuple[Path, Facts]]", there: int) -> None:
             if run.peak_bytes is not None:
                 peak = format_bytes(run.peak_bytes)
             name = f"{path.name}#{run.number}"
-            table.add_row(name, run.label.title or run.workload, run.device, run.status.replace("_", " "), took, peak)
+            what = run.label.title or kind_of_run(run)
+            table.add_row(name, what, run.device, _ending(run.status, run.spec), took, peak)
         if not facts.runs:
             table.add_row(path.name, "damaged" if facts.damage else "nothing was run", "", "", "", "")
     print_table(table, console, cut=("recording", "run"))
