@@ -130,7 +130,7 @@ def test_an_interruption_leaves_the_search_and_the_exit_code_is_the_program_s(ho
         os.kill(running.pid, signal.SIGINT)
         rest = running.stderr.read()
         assert running.wait() == 7
-    assert "What the whole run needs is not known: finding out was left." in rest
+    assert "What the whole run needs is not known: the search was stopped." in rest
 
 
 ENDLESS = """\
