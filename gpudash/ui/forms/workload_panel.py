@@ -529,8 +529,8 @@ class WorkloadPanel(QFrame):
         # A program counts as one from the press on, before its run has begun.
         watched = running and run is not None and run.running and run.workload == WATCH
         program, outside = watched or (running and self.watching), watched and run is not None and PID in run.spec
-        asked = watched and not after_end and run is not None and not asks_nothing(run)
-        self.snapshot.setVisible(self._commanding and asked)
+        can_save = watched and not after_end and run is not None and not asks_nothing(run)
+        self.snapshot.setVisible(self._commanding and can_save)
         if (running, program, outside) != (self._running, self._program, self._outside):
             self._running, self._stopping, self._program, self._outside = running, False, program, outside
             (self.script if self.watching else self.form).set_locked(running)
