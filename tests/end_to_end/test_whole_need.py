@@ -125,12 +125,12 @@ def test_an_interruption_leaves_the_search_and_the_exit_code_is_the_program_s(ho
         command, env=environment(home), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as running:
         assert running.stderr is not None
-        said = next(line for line in running.stderr if "Finding out what the whole run needs" in line)
+        said = next(line for line in running.stderr if "Finding out what would have fit" in line)
         assert "Ctrl+C leaves it" in said
         os.kill(running.pid, signal.SIGINT)
         rest = running.stderr.read()
         assert running.wait() == 7
-    assert "What the whole run needs is not known: finding out was left." in rest
+    assert "What the whole run needs is not known: the search was stopped." in rest
 
 
 ENDLESS = """\

@@ -145,6 +145,7 @@ class FakeSession:
         self.titles: dict[int, str] = {}
         self.running = False
         self._stopping = Stopping("train.py", lambda _number: None)
+        self.after_end = ""
         self.now_s = 0.0
         self.requested: list[tuple[Any, ...]] = []
         self.isolated: bool | None = None

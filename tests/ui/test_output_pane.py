@@ -205,3 +205,9 @@ def test_every_control_has_a_name_and_a_tip(pane: OutputPane) -> None:
     assert pane.search.accessibleName() and pane.search.toolTip()
     assert pane.text.accessibleName() and pane.follow_button.toolTip()
     assert output_pane.EMPTY.endswith(".")
+
+
+def test_the_lines_are_called_by_their_program(pane: OutputPane) -> None:
+    pane.begin("train.py")
+    assert "train.py" in pane.status.text()
+    assert pane.text.placeholderText() == output_pane.SILENT

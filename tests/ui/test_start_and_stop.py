@@ -68,3 +68,14 @@ def test_a_start_that_comes_from_elsewhere_while_a_run_is_on_is_answered(
     press(window)
     window.workspace.start_run()
     assert A_RUN_IS_ON in said(window) and calls(session) == ["start"]
+
+
+def test_a_program_that_has_ended_does_not_run_while_it_is_found_out_what_would_have_fit(
+    window: MainWindow, session: FakeSession
+) -> None:
+    panel = window.workspace.dashboard.panel
+    session.watched()
+    session.after_end = "Finding out what would have fit (Stop ends the search)"
+    window.workspace.dashboard.refresh_figures()
+    assert panel.progress.label.text() == f"The program has ended.\n{session.after_end}."
+    assert panel.snapshot.isHidden()

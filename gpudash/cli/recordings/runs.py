@@ -1,5 +1,6 @@
 """``gpudash runs``: the recorded runs, and the result of one of them."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -66,10 +67,9 @@ def _show(text: str, *, as_json: bool) -> int:
         return Exit.FINISHED
     from gpudash.memory.explaining.explanation_text import report
     from gpudash.telemetry.results.outcome import outcome_rows
-    from gpudash.telemetry.runs import ENDINGS
 
     console = stdout()
-    status = ENDINGS.get(found.view.status, found.view.status)
+    status = _ending(found.view.status, found.view.spec)
     console.print(f"{found.label}: {found.view.workload} on {found.view.device}, {status}", soft_wrap=True)
     for name, value in outcome_rows(summary):
         console.print(f"{name}  {value}", soft_wrap=True)
@@ -118,6 +118,15 @@ def _recording(path: Path, facts: "Facts") -> dict[str, Any]:
     }
 
 
+def _ending(status: str, spec: Mapping[str, Any]) -> str:
+    """How a run ended, in words; a program that was running already runs on when it is no longer watched."""
+    from gpudash.telemetry.runs import ENDINGS
+
+    if status == "cancelled" and "pid" in spec:
+        return "no longer watched"
+    return ENDINGS.get(status, status)
+
+
 def _run(run: "RunFacts") -> dict[str, Any]:
     return {
         "number": run.number,
@@ -135,7 +144,7 @@ def _run(run: "RunFacts") -> dict[str, Any]:
 
 
 def _print(where: Path, found: "list[tuple[Path, Facts]]", there: int) -> None:
-    from gpudash.telemetry.runs import ENDINGS
+    from gpudash.session.recordings.run_names import kind_of_run
     from gpudash.units import format_bytes, format_duration
 
     console = stdout()
@@ -151,9 +160,8 @@ def _print(where: Path, found: "list[tuple[Path, Facts]]", there: int) -> None:
             if run.peak_bytes is not None:
                 peak = format_bytes(run.peak_bytes)
             name = f"{path.name}#{run.number}"
-            table.add_row(
-                name, run.label.title or run.workload, run.device, ENDINGS.get(run.status, run.status), took, peak
-            )
+            what = run.label.title or kind_of_run(run)
+            table.add_row(name, what, run.device, _ending(run.status, run.spec), took, peak)
         if not facts.runs:
             table.add_row(path.name, "damaged" if facts.damage else "nothing was run", "", "", "", "")
     print_table(table, console, cut=("recording", "run"))

@@ -192,6 +192,16 @@ class Running:
             return None
         return watched.finding_need_s
 
+    @property
+    def after_end(self) -> str:
+        """What is still being done for a program that has ended, without a full stop; "" where none has, or the run is
+        over.
+        """
+        watched = self._watched
+        if watched is None or not self.on:
+            return ""
+        return watched.after_end
+
     def stop(self, when: str, *, shutdown: bool = False) -> None:
         """Ask the run to end.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -67,19 +68,25 @@ def kind_of_run(run: RunFacts) -> str:
     return run.workload
 
 
-def process_text(run: RunView | None, newest_s: float = 0.0) -> str:
+def process_text(run: RunView | None, newest_s: float = 0.0, oldest_s: float = math.inf) -> str:
     """Name of the process whose memory and CPU time are shown: for a watched program, its script.
 
     Args:
         run: the newest one shown; ``None`` if none is shown.
         newest_s: session time of the newest reading shown: programs that ended before it are left out.
+        oldest_s: that of the oldest one: a program that was running already is watched from later on.
     """
     if run is None or run.workload != WATCH:
         return THIS_PROCESS
     name = _program(run.spec.get("command"), arguments=False)
     if not (len(name) <= LONGEST_PROCESS):
         name = f"{name[: LONGEST_PROCESS - 1]}…"
+    before = "pid" in run.spec and oldest_s < run.began_s
     gone = run.ended_s is not None and newest_s > run.ended_s + LATE_READINGS_S
+    if before and gone:
+        return f"{name}, else gpudash"
+    if before:
+        return f"gpudash, then {name}"
     if gone:
         return f"{name}, then gpudash"
     return name

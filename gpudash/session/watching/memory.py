@@ -318,8 +318,9 @@ class WatchedMemory:
         self._show(device, card)
         self._allocators[device].put(self._reading(device, left))
 
-    def close(self) -> None:
-        """The run has ended: report nothing more; what a GPU still holds is not the program's."""
+    def end_readings(self) -> None:
+        """The program's processes have ended: what a GPU still holds is not theirs, and their simulated cards are
+        empty."""
         for allocator in self._allocators.values():
             allocator.end()  # keep reading it: the last figures must not count as current
         shown = {*self._allocators, *self._idle}
@@ -327,6 +328,10 @@ class WatchedMemory:
         for device in shown:
             self._show(device, None)
         self._allocators.clear()
+
+    def close(self) -> None:
+        """The run has ended: report nothing more."""
+        self.end_readings()
         self._processes.clear()
 
     def surroundings(self, device: str, pid: int | None = None, others: Any = None) -> Surroundings:

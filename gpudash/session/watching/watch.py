@@ -80,6 +80,12 @@ UNHEARD = (
 )
 
 
+READING = "Reading what it left"
+"""What is done for a program that has just ended."""
+
+FINDING = "Finding out what would have fit"
+
+
 COUNTED_STEPS = (
     "Its steps are those of its optimizer, as it reports none; this line reports them with their loss: "
     'logging.getLogger("gpudash").info("step", extra={"step": i, "loss": loss})'
@@ -161,6 +167,16 @@ class Watching:
         if search is None:
             return None
         return search.seconds
+
+    @property
+    def after_end(self) -> str:
+        """What is still being done for a program that has ended, without a full stop; "" while it runs."""
+        if not self._left.is_set():
+            return ""
+        search = self._need_search
+        if search is None:
+            return READING
+        return f"{search.doing or FINDING} (Stop ends the search)"
 
     def stop(self, when: str) -> None:
         """Send SIGINT, and wait without a time limit; on further requests SIGTERM, and then SIGKILL.
@@ -251,6 +267,10 @@ class Watching:
         # There is nothing left for a further Stop to end; from here on `stopping` is None.
         self._left.set()
         self._hear()
+        if not runs_on:
+            # Explaining an out-of-memory, and the search for what would have fit, take minutes: meanwhile the figures
+            # of a program that is gone would be shown as stale ones, and forecast.
+            self._memory.end_readings()
         self._end_output(GRACE_S if runs_on else QUIET_S, GRACE_S if runs_on else LAST_OUTPUT_S)
         self._report_output(last=True)
         self._reports.finish()

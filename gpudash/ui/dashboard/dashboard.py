@@ -526,6 +526,8 @@ class Dashboard(PlotsPage):
         if isinstance(event, RunEnd):
             if self.live and event.time_s > self._opened_s:
                 self._hold_run()
+                # The panel must not say that it runs beside a view that says that it has ended.
+                self.refresh_figures()
             if self.results_in_front and (event.time_s > self._opened_s if self.live else has_verdict(event.result)):
                 self._show_newest_result()
         elif isinstance(event, RemediesFound) and not self.result.isHidden() and self._resulting is not None:
@@ -536,7 +538,8 @@ class Dashboard(PlotsPage):
             if self.view.held:
                 self.view.follow()
         if isinstance(event, RunStarted) and event.workload == WATCH:
-            self.tabs.output.begin(elsewhere="pid" in event.spec)
+            run = RunView.of(event)
+            self.tabs.output.begin(process_text(run), elsewhere="pid" in event.spec)
             self.tabs.show_output(requested=False)
             self._printing = self._requested_program()
             self._awaited_device = event.device
@@ -694,7 +697,9 @@ class Dashboard(PlotsPage):
                 rank=self.tabs.selected_rank,
                 span=self.view.range(),
                 warned=self.banner.warns,
-                own=process_text(run_in_view(session.store, self.view.range()), session.store.newest_s),
+                own=process_text(
+                    run_in_view(session.store, self.view.range()), session.store.newest_s, self.view.range()[0]
+                ),
             )
             plots = self._named(self._with_line(plots), selected)
             if self.overlaid is not None:
@@ -855,8 +860,10 @@ class Dashboard(PlotsPage):
         else:
             self.forecasts = {key: live.forecast(key) for key in memories}
         stop = None
+        after_end = ""
         if live is not None:
             stop = live.runs.stopping
+            after_end = live.runs.after_end
         with store.lock:
             contents = [host_card(store, devices[0], session.host_capacity_source, warn)]
             rows: list[tuple[str, Table, str | None]] = [("cpu", "host", None)]
@@ -869,7 +876,9 @@ class Dashboard(PlotsPage):
             if store.run is not None:
                 device = store.run.device
             memory = next((uuid for uuid, name in names.items() if name == device), "host")
-            self.panel.show_run(store.run, session.running, self._loading(), self.forecasts.get(memory), stop)
+            self.panel.show_run(
+                store.run, session.running, self._loading(), self.forecasts.get(memory), stop, after_end
+            )
             # The strip may leave the reason out only while the newest run's result is shown beside the plots.
             ended = ""
             if store.run is not None and store.run is self._resulting and not self.result.isHidden():

@@ -514,6 +514,7 @@ class WorkloadPanel(QFrame):
         loading: str,
         ahead: Forecast | None,
         stop: StopProgress | None = None,
+        after_end: str = "",
     ) -> None:
         """Show progress; called at every refresh.
 
@@ -523,11 +524,13 @@ class WorkloadPanel(QFrame):
             loading: what has to load before the first step, or "".
             ahead: forecast for the memory of its device.
             stop: progress of stopping a program.
+            after_end: what is still being done for a program that has ended; "" while it runs.
         """
         # A program counts as one from the press on, before its run has begun.
         watched = running and run is not None and run.running and run.workload == WATCH
         program, outside = watched or (running and self.watching), watched and run is not None and PID in run.spec
-        self.snapshot.setVisible(self._commanding and watched and run is not None and not asks_nothing(run))
+        can_save = watched and not after_end and run is not None and not asks_nothing(run)
+        self.snapshot.setVisible(self._commanding and can_save)
         if (running, program, outside) != (self._running, self._program, self._outside):
             self._running, self._stopping, self._program, self._outside = running, False, program, outside
             (self.script if self.watching else self.form).set_locked(running)
@@ -542,6 +545,8 @@ class WorkloadPanel(QFrame):
             self._update_button()
         self._show_attached(run if outside else None)
         self.progress.show_run(run, running, "" if self._program else loading, self.stopping, ahead)
+        if after_end:
+            self.progress.say(f"The program has ended.\n{after_end}.")
         if stop is not None:
             self.progress.say(stop_progress(stop))
 

@@ -30,6 +30,9 @@ ALARMING = ("out of memory", "failed", "damaged")
 
 UNREAD, UNKNOWN = "…", "–"
 
+NO_LONGER_WATCHED = "no longer watched"
+"""Ending of a program that was running already, and ran on when it was no longer watched."""
+
 _ENDINGS = {**ENDINGS, "running": "broken off"}
 """A "running" run in a session without a writer was killed."""
 
@@ -98,6 +101,8 @@ def ending_of(row: LibraryRow) -> str:
     if run is not None:
         if run.status == "running" and entry.written:
             return "running now"
+        if run.status == "cancelled" and "pid" in run.spec:
+            return NO_LONGER_WATCHED
         return _ENDINGS.get(run.status, run.status)
     if entry.facts is None:
         return UNREAD

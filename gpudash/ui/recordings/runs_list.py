@@ -24,6 +24,7 @@ from gpudash.session.recordings.library import LibraryEntry
 from gpudash.session.recordings.session_runs import NOWHERE
 from gpudash.ui.colours import Palette
 from gpudash.ui.recordings.library_table import (
+    NO_LONGER_WATCHED,
     UNKNOWN,
     LibraryRow,
     RunKey,
@@ -59,6 +60,7 @@ _SIGNS = {
     "out of memory": ("✕", "critical"),
     "failed": ("✕", "critical"),
     "stopped": ("■", "muted"),
+    NO_LONGER_WATCHED: ("■", "muted"),
     "running now": ("▶", "accent"),
     "broken off": ("!", "warn"),
 }

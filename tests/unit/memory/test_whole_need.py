@@ -127,9 +127,9 @@ def test_the_need_of_some_steps_is_not_said_to_fit_the_whole_run() -> None:
 
 
 def test_where_it_was_not_found_the_bound_stays_and_a_sentence_says_why() -> None:
-    told = without_need(found_of(BOUND), "What the whole run needs is not known: finding out was left.")
+    told = without_need(found_of(BOUND), "What the whole run needs is not known: the search was stopped.")
     assert told.remedies == (BOUND,) and told.need is None
-    assert told.remedies_note == "The recording ends here. What the whole run needs is not known: finding out was left."
+    assert told.remedies_note.endswith("What the whole run needs is not known: the search was stopped.")
 
 
 def card(sizes: list[int], followed: int = 8) -> dict[str, Any]:

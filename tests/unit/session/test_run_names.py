@@ -10,9 +10,10 @@ import pytest
 
 from gpudash.session.recordings.comparing.comparison_loader import load_run
 from gpudash.session.recordings.replay import Replay
-from gpudash.session.recordings.run_names import differences_of, kind_of_run, run_name
+from gpudash.session.recordings.run_names import differences_of, kind_of_run, process_text, run_name
 from gpudash.specs import TrainingSpec
 from gpudash.telemetry.recording.facts import RunFacts, RunText, run_title, set_run_text, set_title
+from gpudash.telemetry.runs import RunView
 from tests.unit.telemetry.recordings import begin, record
 
 
@@ -101,3 +102,9 @@ def test_a_long_value_from_anybody_is_cut() -> None:
 
 def test_a_script_is_told_without_its_arguments() -> None:
     assert kind_of_run(RunFacts(1, "watch", "cpu", {"command": ["python", "train.py", "--lr", "1"]})) == "train.py"
+
+
+def test_what_was_there_before_a_running_program_was_watched_is_not_its_own() -> None:
+    run = RunView(1, "watch", "cpu", {"pid": 7, "command": ["python", "loop.py"]}, False, 20.0)
+    assert process_text(run, 30.0, 25.0) == "loop.py"
+    assert process_text(run, 30.0, 10.0) == "gpudash, then loop.py"

@@ -239,6 +239,7 @@ class Program:
 
     stopping = None
     finding_need_s = None
+    after_end = ""
 
     def stop(self, when: str) -> None:
         self.reported.append(("stops", self.name, when))

@@ -60,6 +60,17 @@ def test_a_simulated_card_is_shown_as_the_program_tells_of_it_and_put_back_after
     assert (read["allocated_bytes"], read["reserved_bytes"]) == (0, 0), "nothing is held, which is no gap"
 
 
+def test_a_program_that_has_ended_leaves_its_card_empty_though_its_run_goes_on() -> None:
+    around = Surrounded(GIB)
+    memory = memory_of(around)
+    memory.take_allocator(7, "python", told(capacity_bytes=GIB, context_bytes=300 * MIB))
+    memory.end_readings()
+    around.now_s += 1000
+    card = around.machine.simulated._own[0].now()
+    assert (card.held, card.fresh) == (0, True)
+    assert memory.peaks["sim:0"]["allocated_bytes"] > 0
+
+
 def test_cards_that_the_program_was_given_are_shown_as_they_are_while_nobody_uses_them() -> None:
     around = Surrounded(8 * GIB)
     wiring, simulated = around.wiring, around.machine.simulated

@@ -144,7 +144,7 @@ class Attached:
         self._hearing = Hearing(run_id, process_name(self._process), wiring, self._facts, self._environment)
         wiring.follow(lambda: self._resident)
         self._began_s = wiring.clock()
-        wiring.output.begin()  # it prints elsewhere: the lines so far are another program's
+        wiring.output.begin()  # what it prints stays elsewhere; the lines of the program before are not its own
         wiring.emit(
             RunStarted(
                 time_s=self._began_s,
@@ -162,6 +162,7 @@ class Attached:
     """It is never asked to end."""
 
     finding_need_s = None
+    after_end = ""
     """It is not run again."""
 
     def stop(self, when: str) -> None:

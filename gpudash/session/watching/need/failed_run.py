@@ -61,7 +61,7 @@ def unknown(why: str) -> str:
     return f"What the whole run needs is not known: {why.rstrip('.')}."
 
 
-LEFT = unknown("finding out was left")
+LEFT = unknown("the search was stopped")
 
 
 class ProgramRerun(ABC):

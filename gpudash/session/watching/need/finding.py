@@ -47,6 +47,9 @@ class NeedSearch:
         failed: facts about it.
         card: card whose memory ran out.
         note: callback for progress messages, each a sentence.
+
+    Attributes:
+        doing: what is being done, with its time limit, and without a full stop; "" between two reruns.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class NeedSearch:
         self._failed = failed
         self._card = card
         self._note = note
+        self.doing = ""
         self._requested = request.find_need is True
         self._running: ProgramRerun | None = None
         self._is_left = False
@@ -92,7 +96,7 @@ class NeedSearch:
             return found
         run = self._numberless(found, None)
         try:
-            need = self._ran(run, "Finding out what the whole run needs")
+            need = self._ran(run, "Finding out what would have fit")
         except NeedUnknownError as error:
             # Numbers need a larger card: a simulated one is available, a real one is not.
             if not found.simulated:
@@ -198,9 +202,11 @@ class NeedSearch:
             else:
                 limit = f", about {format_duration(run.limit_s)} at most, longer on busy processors"
             self._note(f"{what}{limit}; Ctrl+C leaves it.")
+            self.doing = f"{what}{limit}"
             return run.find()
         finally:
             self._running = None
+            self.doing = ""
 
     def _numberless(self, found: Explanation, remedy: Remedy | None) -> NumberlessRun:
         requested = self._requested and remedy is None

@@ -35,6 +35,8 @@ STDOUT, STDERR, LEFT_OUT = 0, 1, 2
 
 EMPTY = "What your own program prints appears here: choose My script at the left and press Start."
 
+SILENT = "The program has printed nothing yet."
+
 ELSEWHERE = "This program was running already: what it prints stays where it was started."
 
 GUTTER_PX = 34
@@ -52,6 +54,7 @@ class OutputPane(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self._program = ""
         self._number = 0
         self._behind = 0
         self._left_out = 0
@@ -81,14 +84,16 @@ class OutputPane(QWidget):
         """Redraw in other colours."""
         self.text.set_palette(palette)
 
-    def begin(self, *, elsewhere: bool = False) -> None:
+    def begin(self, program: str = "", *, elsewhere: bool = False) -> None:
         """Clear the lines for another program.
 
         Args:
+            program: its name, shown above the lines: the plots may show another run.
             elsewhere: whether it prints to the terminal it was started from, so that no lines will arrive here.
         """
         self.text.clear()
-        self.text.setPlaceholderText(ELSEWHERE if elsewhere else EMPTY)
+        self.text.setPlaceholderText(ELSEWHERE if elsewhere else SILENT)
+        self._program = program
         self._number = self._behind = self._left_out = 0
         self._following = True
         self._show_status()
@@ -208,7 +213,7 @@ class OutputPane(QWidget):
             state = f"Paused, {_lines(self._behind)} behind"
         else:
             state = "Paused"
-        text = " · ".join(filter(None, (left_out, state)))
+        text = " · ".join(filter(None, (self._program, left_out, state)))
         if self.status.text() != text:
             self.status.setText(text)
         self.follow_button.setVisible(not self._following)
