@@ -54,6 +54,22 @@ def test_a_folder_is_chosen_with_the_button(
     assert isinstance(spec, ModelSpec) and spec.path == str(model)
 
 
+def test_qlora_is_asked_for_with_checkpointing_as_its_libraries_have_it(open_window: OpenWindow, model: Path) -> None:
+    panel = open_window(FakeSession()).workspace.dashboard.panel
+    panel.take_model(model, task="qlora")
+    spec = panel.spec()
+    assert isinstance(spec, ModelSpec) and spec.task == "qlora" and spec.checkpointing
+    task = panel.form.control("task")
+    assert isinstance(task, QComboBox)
+    for chosen, checkpointing in (("train", False), ("qlora", True), ("infer", False)):
+        task.setCurrentIndex(task.findData(chosen))
+        task.activated.emit(task.currentIndex())
+        assert (panel.form.values()["task"], panel.form.values()["checkpointing"]) == (chosen, checkpointing)
+    panel.form.set_values({**panel.form.values(), "task": "qlora", "checkpointing": False})
+    panel.take_model(model, task="qlora")
+    assert not panel.form.values()["checkpointing"], "what the user switched off was switched on again"
+
+
 def taken(open_window: OpenWindow, model: Path, preset: str = "Training") -> WorkloadPanel:
     """The panel with the model in it."""
     panel = open_window(FakeSession()).workspace.dashboard.panel

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from PySide6.QtWidgets import QComboBox, QFileDialog, QLineEdit, QPushButton, QWidget
 
 from gpudash.specs import Spec
-from gpudash.specs.model import RECIPES
+from gpudash.specs.model import RECIPES, USUAL_FIELDS
 from gpudash.ui.forms.parallel_form import ParallelForm
 from gpudash.ui.widgets.plain_text import plain_tip
 
@@ -34,10 +34,15 @@ class ModelForm(ParallelForm):
         recipe = self.control("recipe")
         assert isinstance(recipe, QComboBox)
         recipe.activated.connect(self._take_recipe)
+        task = self.control("task")
+        assert isinstance(task, QComboBox)
+        self._task = task.currentData()
+        task.activated.connect(lambda _row: self._take_task(task.currentData()))
         self._essentials.insertRow(1, "", self.choose)
 
     def set_values(self, values: Mapping[str, Any]) -> None:
         super().set_values(values)
+        self._task = self.values()["task"]
         path = self.control("path")
         assert isinstance(path, QLineEdit)
         path.end(False)  # show the end of a long path: it has the name of the model
@@ -53,10 +58,25 @@ class ModelForm(ParallelForm):
         super().set_locked(locked)
         self.choose.setEnabled(not locked)
 
-    def take_folder(self, path: Path) -> None:
-        """Fill in the folder or the config of a model."""
-        self.set_values({**self.values(), "path": str(path)})
+    def take_folder(self, path: Path, *, task: str | None = None) -> None:
+        """Fill in the folder or the config of a model, and choose a task for it unless it is ``None``."""
+        changes: dict[str, Any] = {"path": str(path)}
+        if task is not None:
+            changes |= self._task_fields(task)
+        self.set_values({**self.values(), **changes})
         self.changed.emit()
+
+    def _take_task(self, task: str) -> None:
+        """Choose a task."""
+        self.set_values({**self.values(), **self._task_fields(task)})
+        self.changed.emit()
+
+    def _task_fields(self, task: str) -> dict[str, Any]:
+        """A task, with what is usual for it; what was usual for the task before goes back to its default."""
+        if task == self._task:
+            return {"task": task}
+        before = {name: self.spec_type.model_fields[name].default for name in USUAL_FIELDS.get(self._task, {})}
+        return {"task": task, **before, **USUAL_FIELDS.get(task, {})}
 
     def _take_recipe(self) -> None:
         """Fill in what the chosen recipe sets; the fields can be changed afterwards."""

@@ -418,9 +418,7 @@ class WorkloadPanel(QFrame):
         if self._running:
             return
         self.workload.setCurrentIndex(self.workload.findData(ModelSpec.name))
-        if task is not None:
-            self.form.set_values({**self.form.values(), "task": task})
-        cast(ModelForm, self.form).take_folder(path)
+        cast(ModelForm, self.form).take_folder(path, task=task)
 
     def take_script_values(self, script: Script) -> None:
         """Select the user's own program, and fill in how it was run."""
