@@ -128,10 +128,10 @@ def marked_in(window: MainWindow) -> list[str]:
 def test_the_answers_are_of_the_card_that_is_marked_at_once(window: MainWindow) -> None:
     beginnings = part(window, Beginnings)
     beginnings._clock = lambda: float("-inf")  # it is never time to look again
-    assert (marked_in(window), answers_of(window)) == (["GPU-00000000"], "weights alone, GiB left on cuda:0")
+    assert (marked_in(window), answers_of(window)) == (["GPU-00000000"], "weights, GiB left on cuda:0")
     window.workspace.dashboard.select_device("host")
     settle(window)
-    assert (marked_in(window), answers_of(window)) == (["host"], "weights alone, GiB left on cpu")
+    assert (marked_in(window), answers_of(window)) == (["host"], "weights, GiB left on cpu")
 
 
 @pytest.mark.parametrize("workload", ["training", "watch"])
@@ -149,7 +149,7 @@ def test_a_chip_that_is_clicked_is_the_only_one_marked_and_what_the_answers_are_
     assert is_shown(window), "a card asks for nothing yet"
     assert (marked_in(window), answers_of(window)) == (
         [chip.content.key],
-        f"weights alone, GiB left on {chip.content.name}",
+        f"weights, GiB left on {chip.content.name}",
     )
     card = dashboard.panel.script.script().simulate
     assert card == (chip.content.key if workload == "watch" else "")
@@ -167,7 +167,7 @@ def test_a_gpu_that_torch_cannot_use_is_answered_by_what_its_driver_has_free(
     settle(window)
     free = session.store.latest("gpu", "free_bytes", "GPU-00000000").value
     assert marked_in(window) == ["GPU-00000000"]
-    assert answers_of(window) == f"weights alone, GiB left on {session.device_text('GPU-00000000')}"
+    assert answers_of(window) == f"weights, GiB left on {session.device_text('GPU-00000000')}"
     assert part(window, Beginnings)._free == free
 
 
@@ -176,7 +176,7 @@ def test_a_programs_own_card_is_called_as_on_its_card(open_window: OpenWindow) -
     window = open_window(FakeSession([own, other]).feed(2), first_screen=True)
     window.workspace.dashboard.select_device(other.uuid)
     settle(window)
-    assert answers_of(window) == "weights alone, GiB left on sim:0 · 24 GiB"
+    assert answers_of(window) == "weights, GiB left on sim:0 · 24 GiB"
 
 
 @pytest.mark.parametrize("button", ["train", "form"])

@@ -43,6 +43,7 @@ from gpudash.memory.serving.on_card import ServerOnCard
 from gpudash.speed.time_text import time_lines
 from gpudash.speed.work import StepTime
 from gpudash.ui.colours import DARK, Palette
+from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import format_bytes
 
@@ -148,6 +149,11 @@ class FitPanel(QWidget):
         self.bar = FitBar(self._palette)
         self._lines = PlainLabel("\n", role="muted", wraps=True)
         self._lines.setAlignment(Qt.AlignmentFlag.AlignTop)
+        self._first_way: AlternativeText | None = None
+        self._apply_first = QPushButton("Apply")
+        self._apply_first.setProperty("role", "chip")
+        self._apply_first.clicked.connect(self._apply_first_way)
+        self._apply_first.hide()
         self._ranks = PlainLabel(role="legend", wraps=True)
         self._ranks.setAccessibleName("The other ranks")
         self._ranks.hide()  # until there are ranks, or the parts below would move up with the first prediction
@@ -194,7 +200,7 @@ class FitPanel(QWidget):
         column.addWidget(rule)
         column.addWidget(self._headline)
         column.addWidget(self.bar)
-        column.addWidget(self._lines)
+        column.addLayout(in_row((self._lines, 1), self._apply_first, margins=(0, 0, 0, 0), spacing=6))
         column.addWidget(self._ranks)
         column.addWidget(self._toggle)
         column.addWidget(self._details)
@@ -297,7 +303,7 @@ class FitPanel(QWidget):
         self._set_headline(prediction.verdict, prediction.headline)
         self._set_lines(
             _figures(prediction),
-            tip="\n".join(filter(None, (prediction.alone, prediction.largest_batch_remark))),
+            tip="\n".join(filter(None, (prediction.largest, prediction.alone, prediction.largest_batch_remark))),
         )
         self._show()
 
@@ -335,6 +341,7 @@ class FitPanel(QWidget):
         self._running, self._reached = running, None
         for row in self._rows:
             row.set_locked(running)
+        self._apply_first.setEnabled(not running)
 
     def show_reached(self, reserved: int | None) -> None:
         """Compare the prediction with its run.
@@ -401,8 +408,21 @@ class FitPanel(QWidget):
         self._lines.setText(text)
         self._lines.setToolTip(plain_tip(tip))
 
+    def _apply_first_way(self) -> None:
+        if self._first_way is not None:
+            self.applied.emit(self._first_way.alternative)
+
+    def _offer_first_way(self, prediction: Prediction | None) -> None:
+        """Show the button of the change that the figures name; without one the lines have all the width."""
+        way = self._first_way = first_way(prediction)
+        self._apply_first.setVisible(way is not None)
+        if way is not None:
+            self._apply_first.setAccessibleName(f"Apply: {way.change}")
+            self._apply_first.setToolTip(plain_tip(_apply_text(way.alternative)))
+
     def _show(self) -> None:
         prediction = self._prediction
+        self._offer_first_way(prediction)
         self.bar.show_prediction(prediction, self._palette)
         self._toggle.setEnabled(prediction is not None)
         more = ", still searching…"
@@ -533,7 +553,24 @@ def _toggle_text(prediction: Prediction | None, *, whole: bool) -> str:
 def _figures(prediction: Prediction) -> str:
     if prediction.estimate.peak_allocated_bytes is None:
         return prediction.estimate.reason
+    way = first_way(prediction)
+    if way is not None:
+        return f"{prediction.need}\nfits with {way.change}"
     return "\n".join(filter(None, (prediction.need, prediction.largest)))
+
+
+def first_way(prediction: Prediction | None) -> AlternativeText | None:
+    """A change of the form with which a run fits that no batch makes fit, the result of training being the same.
+
+    ``None`` if there is no such change, or it is not known yet.
+    """
+    if prediction is None or prediction.estimate.fits is not False or prediction.estimate.largest_batch_size:
+        return None
+    for way in prediction.remedies:
+        change = way.alternative
+        if change.fits and change.fields and change.device is None and not change.changes_training:
+            return way
+    return None
 
 
 _FIT_ROLES = {True: ("good", "✓"), False: ("error", "✕"), None: ("warn", "≈")}
@@ -632,7 +669,7 @@ def _costs(way: AlternativeText) -> str:
         needs = f"needs {way.needs}"
     start = ""
     if way.alternative.allocator:
-        start = "gpudash has to be started with it"
+        start = "set it before starting gpudash"
     saves = ""
     if way.alternative.saved_bytes is not None:
         saves = f"saves {format_bytes(way.alternative.saved_bytes)}"

@@ -52,6 +52,9 @@ LEAST: Mapping[str, str] = {
 }
 """Task → what its figures count: the minimum it needs, known without a prediction."""
 
+LEAST_IN_SHORT: Mapping[str, str] = {"train": "4 × weights"}
+"""The same above the list, where it is not "weights"."""
+
 COPIES_OF_TRAINING = 4
 """Weights, gradients, and the two moments of AdamW, which have the dtype of the weights."""
 
@@ -220,7 +223,7 @@ class ModelPanel(StartPanel):
         left = ""
         if self._free is not None:
             left = f", GiB left on {self._device}"
-        self._what.setText(f"{LEAST[self.task]}{left}")
+        self._what.setText(f"{LEAST_IN_SHORT.get(self.task, 'weights')}{left}")
         self._what.setToolTip(plain_tip(f"{LEAST[self.task]}{left}. Click a model to ask whether all of it fits."))
         self.list.show_rows([self._row(model) for model in self._models])
 
