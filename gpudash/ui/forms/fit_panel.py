@@ -45,7 +45,7 @@ from gpudash.speed.work import StepTime
 from gpudash.ui.colours import DARK, Palette
 from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
-from gpudash.units import format_bytes
+from gpudash.units import format_bytes, format_count
 
 VERDICT_ROLES = {
     "fits": ("good", "✓ "),
@@ -149,7 +149,7 @@ class FitPanel(QWidget):
         self.bar = FitBar(self._palette)
         self._lines = PlainLabel("\n", role="muted", wraps=True)
         self._lines.setAlignment(Qt.AlignmentFlag.AlignTop)
-        self._first_way: AlternativeText | None = None
+        self._first_way: Alternative | None = None
         self._apply_first = QPushButton("Apply")
         self._apply_first.setProperty("role", "chip")
         self._apply_first.clicked.connect(self._apply_first_way)
@@ -327,6 +327,9 @@ class FitPanel(QWidget):
         self._set_headline("none" if verdict == "refused" else verdict, server.headline)
         self._set_lines("\n".join(server.lines), tip="\n".join((server.headline, *server.lines)))
         self._show()
+        if server.shorter_length:
+            length = server.shorter_length
+            self._offer_first_way(Alternative(f"sequences of {format_count(length)}", {"sequence": length}))
 
     def show_reason(self, message: str, remedy: str) -> None:
         """Show why nothing can be predicted."""
@@ -410,19 +413,20 @@ class FitPanel(QWidget):
 
     def _apply_first_way(self) -> None:
         if self._first_way is not None:
-            self.applied.emit(self._first_way.alternative)
+            self.applied.emit(self._first_way)
 
-    def _offer_first_way(self, prediction: Prediction | None) -> None:
+    def _offer_first_way(self, way: Alternative | None) -> None:
         """Show the button of the change that the figures name; without one the lines have all the width."""
-        way = self._first_way = first_way(prediction)
+        self._first_way = way
         self._apply_first.setVisible(way is not None)
         if way is not None:
             self._apply_first.setAccessibleName(f"Apply: {way.change}")
-            self._apply_first.setToolTip(plain_tip(_apply_text(way.alternative)))
+            self._apply_first.setToolTip(plain_tip(_apply_text(way)))
 
     def _show(self) -> None:
         prediction = self._prediction
-        self._offer_first_way(prediction)
+        way = first_way(prediction)
+        self._offer_first_way(None if way is None else way.alternative)
         self.bar.show_prediction(prediction, self._palette)
         self._toggle.setEnabled(prediction is not None)
         more = ", still searching…"
