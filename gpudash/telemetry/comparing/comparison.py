@@ -340,7 +340,14 @@ def differences_text(runs: Sequence[ComparedRun]) -> str:
     changed = [field for field in spec_fields(runs) if field.differs]
     if not changed:
         return f"All {len(runs)} were asked the same."
-    return f"The {len(runs)} runs differ in {_listed([field.name.replace('_', ' ') for field in changed])}."
+    return f"The {len(runs)} runs differ in {_listed([_difference_text(field) for field in changed])}."
+
+
+def _difference_text(field: Field) -> str:
+    """What a field is called after "differ in"."""
+    if field.name == "simulated":
+        return "whether they are simulated"
+    return field.name.replace("_", " ")
 
 
 def _change(difference: FigureDifference) -> str:

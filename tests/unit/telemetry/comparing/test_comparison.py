@@ -222,6 +222,11 @@ def test_what_was_reserved_on_different_cards_is_neither_better_nor_worse() -> N
     assert not [note for note in same.notes if "Different cards" in note]
 
 
+def test_runs_of_which_some_are_simulated_differ_in_whether_they_are() -> None:
+    runs = [MADE.run(), MADE.run("b"), MADE.but(simulated=True).run("c")]
+    assert differences_text(runs) == "The 3 runs differ in whether they are simulated."
+
+
 def test_a_simulated_card_is_told_by_its_size_and_not_by_a_count_of_bytes() -> None:
     comparison = compare(on_card(24, "a"), on_card(1, "b"))
     assert "They differ in simulate (24 GiB in A, 1 GiB in B)." in headline(comparison)
