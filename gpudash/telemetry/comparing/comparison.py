@@ -298,6 +298,10 @@ def headline(comparison: Comparison) -> str:
         named = [difference for difference in found if difference.judgement == judgement]
         if named:
             sentences.append(f"{judgement.capitalize()} in B: {_listed([_change(d) for d in named])}.")
+    neither = [difference for difference in found if difference.verdict in ("more", "less")]
+    neither = [difference for difference in neither if difference.judgement not in ("worse", "better")]
+    if neither:
+        sentences.append(f"Different in B: {_listed([_change(d) for d in neither])}.")
     same, unclear = (sum(difference.verdict == verdict for difference in found) for verdict in ("same", "unclear"))
     if not found:
         sentences.append("They have no figure in common.")

@@ -126,10 +126,12 @@ class FitPanel(QWidget):
     Signals:
         applied: the user wants this `Alternative`.
         regarded: the pointer or the focus moved to another row, or to none.
+        folded: the user opened or closed the details.
     """
 
     applied = Signal(object)
     regarded = Signal()
+    folded = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -511,6 +513,7 @@ class FitPanel(QWidget):
     def _toggled(self, opened: bool) -> None:
         self._chosen_open = opened
         self._set_open(opened)
+        self.folded.emit()
 
     def _set_open(self, opened: bool) -> None:
         self._toggle.setChecked(opened)

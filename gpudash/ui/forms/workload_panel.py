@@ -161,6 +161,8 @@ class WorkloadPanel(QFrame):
         self._stack.setAutoFillBackground(False)
         outer.addWidget(self._scroll, 1)
         self.fit = FitPanel()
+        # By the next turn of the event loop the form has the height that the details left to it.
+        self.fit.folded.connect(lambda: QTimer.singleShot(0, self._scroll, self._scroll.show_top_if_all_fits))
         outer.addWidget(self.fit)
         self.prediction = ScriptPrediction()
         outer.addWidget(self.prediction)

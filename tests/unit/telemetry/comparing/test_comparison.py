@@ -191,6 +191,7 @@ def test_less_memory_of_a_run_that_ended_early_is_neither_better_nor_worse(endin
     peak = by_name(less)["peak_allocated_bytes"]
     assert (peak.verdict, peak.judgement) == ("less", None)
     assert "Better in B: peak" not in headline(less)
+    assert "Different in B: peak allocated (" in headline(less)
     more = compare(early, MADE.run())
     assert not {"peak_allocated_bytes", "peak_reserved_bytes"} & {*more.worse(), *more.unclear()}
     assert "Worse in B: peak" not in headline(more)
