@@ -202,7 +202,9 @@ class FitPanel(QWidget):
         column.addWidget(rule)
         column.addWidget(self._headline)
         column.addWidget(self.bar)
-        column.addLayout(in_row((self._lines, 1), self._apply_first, margins=(0, 0, 0, 0), spacing=6))
+        row = in_row((self._lines, 1), self._apply_first, margins=(0, 0, 0, 0), spacing=6)
+        row.setAlignment(self._apply_first, Qt.AlignmentFlag.AlignTop)  # beside the first lines, which name its change
+        column.addLayout(row)
         column.addWidget(self._ranks)
         column.addWidget(self._toggle)
         column.addWidget(self._details)

@@ -6,15 +6,28 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from pydantic.fields import FieldInfo
 from PySide6.QtWidgets import QComboBox, QFileDialog, QLineEdit, QPushButton, QWidget
 
 from gpudash.specs import Spec
-from gpudash.specs.model import RECIPES, USUAL_FIELDS
+from gpudash.specs.model import RECIPES, SERVE, USUAL_FIELDS
 from gpudash.ui.forms.parallel_form import ParallelForm
-from gpudash.ui.widgets.plain_text import plain_tip
+from gpudash.ui.widgets.fields import WORKING_FOLDER, Control
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
-SHORT_TITLES = {"optimizer_in_backward": "Step in backward"}
-"""Field → short title, if its name would leave no room for the choices."""
+SHORT_TITLES = {
+    "optimizer_in_backward": "Step in backward",
+    "lora_rank": "LoRA rank",
+    "lora_targets": "LoRA targets",
+}
+"""Field → its title, if its name would leave no room for the choices or is not written so."""
+
+UNITS = {"sequence": "tokens", "users": "requests"}
+
+OF_ZERO = {"sequence": "2048 at most", "users": "as many as fit"}
+"""Field → what stands beside its 0."""
+
+OF_ZERO_SERVED = {**OF_ZERO, "sequence": "the model's own"}
 
 
 class ModelForm(ParallelForm):
@@ -50,6 +63,28 @@ class ModelForm(ParallelForm):
     def values(self) -> dict[str, Any]:
         found = super().values()
         return {**found, **{name: found[name] or "" for name in ("path", "lora_targets", "engine")}}
+
+    def _make(self, name: str, field: FieldInfo, extra: Mapping[str, Any]) -> Control:
+        if name in UNITS:
+            extra = {**extra, "unit": UNITS[name]}
+        return super()._make(name, field, extra)
+
+    def _check(self) -> None:
+        super()._check()
+        self._say_zeros()
+
+    def _say_zeros(self) -> None:
+        """Say beside a 0 what it stands for, and how weights are packed unless that is chosen."""
+        values = self.values()
+        quantisation = self.control("quantisation")
+        assert isinstance(quantisation, QComboBox)
+        usual = "auto (nf4)" if values["task"] == "qlora" else "as stored"
+        quantisation.setItemText(quantisation.findData("auto"), usual)
+        meanings = OF_ZERO_SERVED if values["task"] == SERVE else OF_ZERO
+        for name, unit in UNITS.items():
+            label = self.control(name).findChild(PlainLabel)
+            if label is not None:
+                label.setText(meanings[name] if values[name] in (0, "0") else unit)
 
     def title(self, name: str) -> str:
         return SHORT_TITLES.get(name) or super().title(name)
@@ -88,7 +123,7 @@ class ModelForm(ParallelForm):
         return spec.problems(spec.own_device or self._device)  # values that can only be predicted are allowed
 
     def _choose(self) -> None:
-        begin = str(self.values()["path"] or Path.home())
+        begin = str(self.values()["path"] or WORKING_FOLDER)
         found = QFileDialog.getExistingDirectory(self, "The folder of a model", begin)
         if found:
             self.take_folder(Path(found))

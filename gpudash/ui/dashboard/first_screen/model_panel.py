@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import ceil
-from pathlib import Path
 
 from PySide6.QtCore import QEvent, Qt, QTimer, Signal
 from PySide6.QtGui import QResizeEvent
@@ -26,7 +25,7 @@ from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.first_screen.panels import StartPanel, heading
 from gpudash.ui.dashboard.first_screen.rows import RowCell, RowContent, RowList
 from gpudash.ui.dashboard.first_screen.script_panel import left_cell
-from gpudash.ui.widgets.fields import ChoiceField
+from gpudash.ui.widgets.fields import WORKING_FOLDER, ChoiceField
 from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
@@ -246,7 +245,7 @@ class ModelPanel(StartPanel):
         return RowContent(key, cells, sentence, offer)
 
     def _browse(self) -> None:
-        found = QFileDialog.getExistingDirectory(self, "The folder of a model", str(Path.home()))
+        found = QFileDialog.getExistingDirectory(self, "The folder of a model", WORKING_FOLDER)
         if found:
             self.line.setText(found)
             self.choose_typed()
