@@ -8,6 +8,7 @@ import itertools
 import logging
 import os
 import resource
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -324,6 +325,12 @@ def _require_command(app: App, argv: Sequence[str]) -> None:
     if argv and not argv[0].startswith("-") and argv[0] not in app and argv[0] != COMPLETE:
         from gpudash.specs.invalid import did_you_mean
 
+        if argv[0].endswith(".py"):
+            program = shlex.join(["python", *argv])
+            raise RequestError(
+                f"There is no command {argv[0]!r}.",
+                f"To predict it: gpudash estimate -- {program}; to watch it: gpudash watch -- {program}",
+            )
         hint = did_you_mean(argv[0], list(COMMANDS))
         raise RequestError(f"There is no command {argv[0]!r}{hint}.", f"There is: {', '.join(COMMANDS)}.")
 

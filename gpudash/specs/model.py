@@ -68,8 +68,8 @@ SPREAD_ONLY = (
 )
 
 SERVED_ONLY = (
-    "a server can only be predicted here. To run it, start it as ever, such as vllm serve, and watch it: Watch what "
-    "runs here in the window, or gpudash watch --attach PID"
+    "a server can only be predicted here. To run it, start it as usual, for example with vllm serve, then Run > "
+    "Attach to Process in the window, or gpudash watch --attach PID"
 )
 
 RECIPES: dict[str, dict[str, object]] = {
@@ -79,6 +79,10 @@ RECIPES: dict[str, dict[str, object]] = {
 """Fields that recipes set: as in torchtune's recipes/configs/llama3_1/8B_qlora_single_device.yaml and similar files
 (loss LinearCrossEntropyLoss or CEWithChunkedOutputLoss, enable_activation_checkpointing, dtype bf16), and in Unsloth's
 notebooks (use_gradient_checkpointing "unsloth", optim adamw_8bit)."""
+
+USUAL_FIELDS: dict[str, dict[str, object]] = {"qlora": {"checkpointing": True}}
+"""Task → what is usual with it, which the window fills in when the task is chosen: prepare_model_for_kbit_training of
+peft turns checkpointing on unless it is told otherwise (peft/utils/other.py), and TRL's trainers do."""
 
 
 class ModelSpec(Spec):
@@ -92,7 +96,7 @@ class ModelSpec(Spec):
     alternatives: ClassVar[Mapping[str, str]] = {"users": "steps"}
     presets: ClassVar[Presets] = {
         "Training": {},
-        "QLoRA": {"task": "qlora", "checkpointing": True},
+        "QLoRA": {"task": "qlora", **USUAL_FIELDS["qlora"]},
         "Inference": {"task": "infer"},
     }
 

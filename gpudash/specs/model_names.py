@@ -40,6 +40,9 @@ VARIANTS = ("-instruct", "-it", "-chat", "-base", "-hf")
 MOST_HEADER = 32 * 2**20
 """Bytes read of a safetensors header; a single file with 671 billion parameters has 10 MB."""
 
+MOST_CONFIG = 2**20
+"""Bytes read of a model's config."""
+
 MOST_COMMIT = 200
 """Bytes read of a file that names a commit."""
 
@@ -64,6 +67,8 @@ class NamedModel:
         parameters: number of parameters; ``None`` if not known.
         weight_bytes: bytes of its stored weights; ``None`` if not known.
         cached: whether it is in this computer's cache.
+        unpacked: number of parameters that bitsandbytes does not pack: the embedding, and the last layer unless the
+            two are one; 0 if the config does not tell.
     """
 
     name: str
@@ -72,6 +77,7 @@ class NamedModel:
     parameters: int | None
     weight_bytes: int | None
     cached: bool = False
+    unpacked: int = 0
 
 
 @cache
@@ -87,7 +93,8 @@ def known_models() -> tuple[NamedModel, ...]:
     for name, facts in listed.items():
         publisher = facts["hub"].partition("/")[0]
         place = folder / publisher / name
-        found.append(NamedModel(name, facts["hub"], place, facts["parameters"], facts["weight_bytes"]))
+        parameters, size = facts["parameters"], facts["weight_bytes"]
+        found.append(NamedModel(name, facts["hub"], place, parameters, size, unpacked=_unpacked(place)))
     return tuple(found)
 
 
@@ -231,7 +238,26 @@ def _cached(hub: str, folder: Path) -> NamedModel:
         size = sum(file.stat().st_size for file in files or sorted(folder.glob("*.bin")))
     except OSError:
         size = 0
-    return NamedModel(_short(hub), hub, folder, parameters, size or None, cached=True)
+    return NamedModel(_short(hub), hub, folder, parameters, size or None, cached=True, unpacked=_unpacked(folder))
+
+
+def _unpacked(folder: Path) -> int:
+    """Parameters of the embedding and of the last layer, as the config in a folder has them; 0 if it does not tell."""
+    try:
+        config = json.loads(read_regular_text(folder / CONFIGS[0], MOST_CONFIG))
+    except (OSError, ValueError, RecursionError):
+        return 0
+    if not isinstance(config, dict):
+        return 0
+    inner = config.get("text_config")
+    if isinstance(inner, dict):
+        config = {**config, **inner}
+    # GPT-2's config calls it n_embd.
+    sides = _count([config.get("vocab_size"), config.get("hidden_size") or config.get("n_embd")])
+    # Where a config does not say it, transformers ties the two.
+    if config.get("tie_word_embeddings", True):
+        return sides
+    return 2 * sides
 
 
 def _count(shape: Any) -> int:

@@ -17,7 +17,7 @@ from gpudash.session.watching.attaching.candidates import Candidate
 from gpudash.specs import ModelSpec
 from gpudash.specs.model_names import NamedModel, known_models
 from gpudash.telemetry.recording.facts import Facts, RunFacts
-from gpudash.ui.dashboard.first_screen.model_panel import CACHED, USUAL, ModelPanel
+from gpudash.ui.dashboard.first_screen.model_panel import CACHED, USUAL, ModelPanel, least_bytes
 from gpudash.ui.dashboard.first_screen.page import FirstScreen
 from gpudash.ui.dashboard.first_screen.program_panel import NONE, SEARCHING, ProgramsPanel
 from gpudash.ui.dashboard.first_screen.script_panel import LastScript, ScriptPanel
@@ -128,10 +128,10 @@ def marked_in(window: MainWindow) -> list[str]:
 def test_the_answers_are_of_the_card_that_is_marked_at_once(window: MainWindow) -> None:
     beginnings = part(window, Beginnings)
     beginnings._clock = lambda: float("-inf")  # it is never time to look again
-    assert (marked_in(window), answers_of(window)) == (["GPU-00000000"], "at least, GiB spare on cuda:0")
+    assert (marked_in(window), answers_of(window)) == (["GPU-00000000"], "weights, GiB left on cuda:0")
     window.workspace.dashboard.select_device("host")
     settle(window)
-    assert (marked_in(window), answers_of(window)) == (["host"], "at least, GiB spare on cpu")
+    assert (marked_in(window), answers_of(window)) == (["host"], "weights, GiB left on cpu")
 
 
 @pytest.mark.parametrize("workload", ["training", "watch"])
@@ -149,7 +149,7 @@ def test_a_chip_that_is_clicked_is_the_only_one_marked_and_what_the_answers_are_
     assert is_shown(window), "a card asks for nothing yet"
     assert (marked_in(window), answers_of(window)) == (
         [chip.content.key],
-        f"at least, GiB spare on {chip.content.name}",
+        f"weights, GiB left on {chip.content.name}",
     )
     card = dashboard.panel.script.script().simulate
     assert card == (chip.content.key if workload == "watch" else "")
@@ -167,7 +167,7 @@ def test_a_gpu_that_torch_cannot_use_is_answered_by_what_its_driver_has_free(
     settle(window)
     free = session.store.latest("gpu", "free_bytes", "GPU-00000000").value
     assert marked_in(window) == ["GPU-00000000"]
-    assert answers_of(window) == f"at least, GiB spare on {session.device_text('GPU-00000000')}"
+    assert answers_of(window) == f"weights, GiB left on {session.device_text('GPU-00000000')}"
     assert part(window, Beginnings)._free == free
 
 
@@ -176,7 +176,7 @@ def test_a_programs_own_card_is_called_as_on_its_card(open_window: OpenWindow) -
     window = open_window(FakeSession([own, other]).feed(2), first_screen=True)
     window.workspace.dashboard.select_device(other.uuid)
     settle(window)
-    assert answers_of(window) == "at least, GiB spare on sim:0 · 24 GiB"
+    assert answers_of(window) == "weights, GiB left on sim:0 · 24 GiB"
 
 
 @pytest.mark.parametrize("button", ["train", "form"])
@@ -338,6 +338,12 @@ class TestPanels:
         panel.show_programs(many)
         assert panel.more.text() == f"and {39 - len(panel.list.shown)} more" and panel.list.shown
 
+    def test_the_least_of_qlora_counts_what_is_not_packed_as_the_prediction_does(self) -> None:
+        model = next(model for model in known_models() if model.name == "Llama-3.1-8B")
+        size = least_bytes(model, "qlora")
+        # The prediction has 7.76 GiB of weights, of which 0.16 GiB are adapters.
+        assert size is not None and 7.5 * GIB < size < 7.6 * GIB
+
     def test_models_of_the_cache_come_before_the_usual_ones_and_say_the_least_that_they_take(
         self, qtbot: QtBot
     ) -> None:
@@ -351,13 +357,13 @@ class TestPanels:
         panel.show_models([], known_models())
         assert panel._title.text() == USUAL
         assert texts(panel.list.shown)[:2] == [
-            "gpt2, 124 M, at least 475 MiB, ✓ 9.5 spare",
-            "Llama-3.2-1B, 1.2 B, at least 2.30 GiB, ✓ 7.7 spare",
+            "gpt2, 124 M, at least 475 MiB, 9.5 left",
+            "Llama-3.2-1B, 1.2 B, at least 2.30 GiB, 7.7 left",
         ]
         cached = NamedModel("tiny", "me/tiny", Path("/nowhere"), 4 * 10**9, 8 * GIB, cached=True)
         panel.show_models([cached], known_models())
         assert panel._title.text() == CACHED
-        assert texts(panel.list.shown) == ["tiny, 4.0 B, at least 8.00 GiB, ✓ 2.0 spare"]
+        assert texts(panel.list.shown) == ["tiny, 4.0 B, at least 8.00 GiB, 2.0 left"]
         next(button for button in panel.tasks.buttons() if button.text() == "training").click()
         assert texts(panel.list.shown) == ["tiny, 4.0 B, at least 32.0 GiB, ✕ 22.0 short"]
         chosen: list[tuple[str, str]] = []

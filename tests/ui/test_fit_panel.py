@@ -465,3 +465,19 @@ def test_open_details_are_as_high_as_what_they_hold(
     assert fit.alternatives and (fit._details.verticalScrollBar().maximum() == 0) is roomy
     if roomy:
         assert fit._toggle.mapTo(window, QPoint()) == toggle, "what is found opens downwards"
+
+
+def test_what_no_batch_makes_fit_names_the_change_that_does_and_applies_it(
+    window: MainWindow, session: FakeSession
+) -> None:
+    fit = window.workspace.dashboard.panel.fit
+    enough = replace(CHECKPOINTING, fits=True, needed_bytes=6 * GIB)
+    emit(window, session, replace(SHORT, largest_batch_size=0, alternatives=(CARD, SMALLER_BATCH, enough)))
+    assert fit.figures.endswith("\nfits with activation checkpointing")
+    assert not fit._details.isVisible() and fit._apply_first.isVisible()
+    fit._apply_first.click()
+    settle(window)
+    assert session.estimates.questions[-1][0].model_dump()["checkpointing"] is True
+    assert not fit._apply_first.isVisible(), "the change was offered beside another prediction"
+    emit(window, session, SHORT)
+    assert not fit._apply_first.isVisible()

@@ -225,6 +225,22 @@ def test_the_form_stays_where_it_was_scrolled_to_while_the_room_below_it_changes
     assert area.height() - seed.mapTo(area, QPoint(0, 0)).y() == beneath, "no blank room is left behind"
 
 
+def test_no_field_is_scrolled_away_once_the_details_leave_room_for_all(panel: WorkloadPanel) -> None:
+    open_more(panel)
+    panel.resize(panel.width(), 500)
+    QApplication.processEvents()
+    area, workload = panel.findChild(QScrollArea), panel.form
+    assert area is not None
+    area.verticalScrollBar().setValue(area.verticalScrollBar().maximum())
+    panel.resize(panel.width(), 1600)
+    QApplication.processEvents()
+    assert workload.mapTo(area, QPoint(0, 0)).y() < 0
+    panel.fit.folded.emit()
+    QApplication.processEvents()
+    QApplication.processEvents()
+    assert workload.mapTo(area, QPoint(0, 0)).y() >= 0
+
+
 def whole_form_beside_its_scroll_bar(open_window: OpenWindow, workload: str) -> WorkloadPanel:
     """The panel of a window of 1280×800, with every field of the workload open."""
     window = open_window(FakeSession([gpu(0)]), size=(1280, 800))

@@ -12,6 +12,7 @@ from gpudash.memory.predicting.estimate import ModelFacts
 from gpudash.specs import ModelSpec
 from gpudash.ui.forms.model_form import ModelForm
 from gpudash.ui.forms.workload_panel import WorkloadPanel
+from gpudash.ui.widgets.plain_text import PlainLabel
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.estimates import SHORT
 from tests.ui.fake_session import FakeSession, gpu
@@ -52,6 +53,42 @@ def test_a_folder_is_chosen_with_the_button(
     panel.form.choose.click()
     spec = panel.spec()
     assert isinstance(spec, ModelSpec) and spec.path == str(model)
+
+
+def test_qlora_is_asked_for_with_checkpointing_as_its_libraries_have_it(open_window: OpenWindow, model: Path) -> None:
+    panel = open_window(FakeSession()).workspace.dashboard.panel
+    panel.take_model(model, task="qlora")
+    spec = panel.spec()
+    assert isinstance(spec, ModelSpec) and spec.task == "qlora" and spec.checkpointing
+    task = panel.form.control("task")
+    assert isinstance(task, QComboBox)
+    for chosen, checkpointing in (("train", False), ("qlora", True), ("infer", False)):
+        task.setCurrentIndex(task.findData(chosen))
+        task.activated.emit(task.currentIndex())
+        assert (panel.form.values()["task"], panel.form.values()["checkpointing"]) == (chosen, checkpointing)
+    panel.form.set_values({**panel.form.values(), "task": "qlora", "checkpointing": False})
+    panel.take_model(model, task="qlora")
+    assert not panel.form.values()["checkpointing"], "what the user switched off was switched on again"
+
+
+def test_a_zero_and_a_usual_choice_say_what_they_stand_for(open_window: OpenWindow, model: Path) -> None:
+    panel = open_window(FakeSession()).workspace.dashboard.panel
+    panel.take_model(model, task="serve")
+
+    def beside(name: str) -> str:
+        label = panel.form.control(name).findChild(PlainLabel)
+        assert label is not None
+        return label.text()
+
+    assert (beside("sequence"), beside("users")) == ("the model's own", "as many as fit")
+    panel.form.change_fields({"sequence": 4096, "users": 2})
+    assert (beside("sequence"), beside("users")) == ("tokens", "requests")
+    panel.take_preset("model", ModelSpec.presets["QLoRA"])
+    quantisation = panel.form.control("quantisation")
+    assert isinstance(quantisation, QComboBox)
+    assert (beside("sequence"), quantisation.currentText()) == ("2048 at most", "auto (nf4)")
+    panel.take_preset("model", {"task": "lora"})
+    assert quantisation.currentText() == "as stored" and panel.form.title("lora_rank") == "LoRA rank"
 
 
 def taken(open_window: OpenWindow, model: Path, preset: str = "Training") -> WorkloadPanel:

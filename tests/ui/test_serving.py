@@ -20,6 +20,7 @@ from gpudash.session.predicting.ghosts import server_ghost
 from gpudash.simulator.refusal import CannotPredictError
 from gpudash.specs import ModelSpec
 from gpudash.ui.window.main_window import MainWindow
+from gpudash.units import format_count
 from gpudash.workloads.predicting.servers import servers_on
 from tests.ui.asked_form import ask_again, asked_window
 from tests.ui.clock import Clock
@@ -103,6 +104,26 @@ def test_every_card_says_how_many_users_it_serves(open_window: OpenWindow, model
     assert chips["rtx3060"].verdict.endswith("short")
     assert dashboard.panel.fit.headline.startswith("✕ starts, but serves")
     assert "KV cache" in dashboard.panel.fit.figures and "--tensor-parallel 2" in dashboard.panel.fit.figures
+
+
+def test_a_length_with_which_no_server_starts_is_named_beside_one_with_which_it_does(
+    open_window: OpenWindow, model: Path
+) -> None:
+    window, session, spec = asked(open_window, model)
+    key = session.estimates.questions[-1][1]
+    found = served(spec, "rtx4090")["rtx4090"]
+    assert not found.fits and found.shorter_length
+    session.estimates.report_servers([ServerOnCard(**{**asdict(found), "key": key})])
+    settle(window)
+    fit = window.workspace.dashboard.panel.fit
+    assert fit.headline == f"✕ does not start at {format_count(found.length)} tokens"
+    assert f"a length of up to {format_count(found.longest)} tokens starts" in fit.figures
+    assert fit._apply_first.isVisible()
+    fit._apply_first.click()
+    settle(window)
+    asked_again = session.estimates.questions[-1][0]
+    assert isinstance(asked_again, ModelSpec) and asked_again.sequence == found.longest
+    assert served(asked_again, "rtx4090")["rtx4090"].fits
 
 
 def test_what_is_left_beside_the_weights_is_drawn_as_the_cache(model: Path) -> None:

@@ -224,6 +224,8 @@ def _predicted(
         raise RequestError("A server is predicted with --model.", f"gpudash estimate --model {whole.path} --task serve")
 
     def ask(session: "Session", device: str) -> int:
+        if isinstance(whole, ModelSpec) and whole.missing:
+            raise RequestError(whole.missing, "")  # it says what to do, and no device would help
         if problems := whole.problems(device):
             raise RequestError("; ".join(problems) + ".", DEVICES)
         return session.estimates.ask(

@@ -179,6 +179,8 @@ class ServerOnCard:
         where = ""
         if self.cards > 1:
             where = f" on {self.cards} cards"
+        if self.shorter_length:
+            return f"does not start{where} at {format_count(self.length)} tokens"
         if not self.fits:
             return f"does not start{where}: {self.verdict}"
         margin = ""
@@ -190,11 +192,20 @@ class ServerOnCard:
         return f"starts{where}{joined} {self.verdict}{margin}"
 
     @property
+    def shorter_length(self) -> int:
+        """The longest request, in tokens, with which it starts where it does not with `length`; 0 for none."""
+        if self.reason or self.fits or self.kv_bytes <= 0:
+            return 0
+        return self.longest
+
+    @property
     def lines(self) -> tuple[str, ...]:
         """What the verdict is based on, and what would serve more."""
         if self.reason:
             return ()
         lines = []
+        if self.shorter_length:
+            lines.append(f"a length of up to {format_count(self.shorter_length)} tokens starts")
         if self.kv_bytes > 0:
             lines.append(f"KV cache {format_bytes(self.kv_bytes)}: {format_count(self.tokens)} tokens")
         if self.tokens_per_s is not None and self.first_token_s is not None:

@@ -298,6 +298,10 @@ def headline(comparison: Comparison) -> str:
         named = [difference for difference in found if difference.judgement == judgement]
         if named:
             sentences.append(f"{judgement.capitalize()} in B: {_listed([_change(d) for d in named])}.")
+    neither = [difference for difference in found if difference.verdict in ("more", "less")]
+    neither = [difference for difference in neither if difference.judgement not in ("worse", "better")]
+    if neither:
+        sentences.append(f"Different in B: {_listed([_change(d) for d in neither])}.")
     same, unclear = (sum(difference.verdict == verdict for difference in found) for verdict in ("same", "unclear"))
     if not found:
         sentences.append("They have no figure in common.")
@@ -340,7 +344,14 @@ def differences_text(runs: Sequence[ComparedRun]) -> str:
     changed = [field for field in spec_fields(runs) if field.differs]
     if not changed:
         return f"All {len(runs)} were asked the same."
-    return f"The {len(runs)} runs differ in {_listed([field.name.replace('_', ' ') for field in changed])}."
+    return f"The {len(runs)} runs differ in {_listed([_difference_text(field) for field in changed])}."
+
+
+def _difference_text(field: Field) -> str:
+    """What a field is called after "differ in"."""
+    if field.name == "simulated":
+        return "whether they are simulated"
+    return field.name.replace("_", " ")
 
 
 def _change(difference: FigureDifference) -> str:

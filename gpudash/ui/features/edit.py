@@ -212,7 +212,7 @@ class Preferences(QDialog):
             form.addRow(label, control)
             self._controls[name] = control
         self._problem = PlainLabel(role="error", wraps=True)
-        where = PlainLabel(f"Saved in {settings_file()}", role="muted", wraps=True)
+        where = PlainLabel(f"Settings file: {settings_file()}", role="muted", wraps=True)
         self._buttons = QDialogButtonBox(
             QDialogButtonBox.StandardButton.Save
             | QDialogButtonBox.StandardButton.Cancel

@@ -43,8 +43,9 @@ from gpudash.memory.serving.on_card import ServerOnCard
 from gpudash.speed.time_text import time_lines
 from gpudash.speed.work import StepTime
 from gpudash.ui.colours import DARK, Palette
+from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
-from gpudash.units import format_bytes
+from gpudash.units import format_bytes, format_count
 
 VERDICT_ROLES = {
     "fits": ("good", "✓ "),
@@ -125,10 +126,12 @@ class FitPanel(QWidget):
     Signals:
         applied: the user wants this `Alternative`.
         regarded: the pointer or the focus moved to another row, or to none.
+        folded: the user opened or closed the details.
     """
 
     applied = Signal(object)
     regarded = Signal()
+    folded = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -148,6 +151,11 @@ class FitPanel(QWidget):
         self.bar = FitBar(self._palette)
         self._lines = PlainLabel("\n", role="muted", wraps=True)
         self._lines.setAlignment(Qt.AlignmentFlag.AlignTop)
+        self._first_way: Alternative | None = None
+        self._apply_first = QPushButton("Apply")
+        self._apply_first.setProperty("role", "chip")
+        self._apply_first.clicked.connect(self._apply_first_way)
+        self._apply_first.hide()
         self._ranks = PlainLabel(role="legend", wraps=True)
         self._ranks.setAccessibleName("The other ranks")
         self._ranks.hide()  # until there are ranks, or the parts below would move up with the first prediction
@@ -194,7 +202,9 @@ class FitPanel(QWidget):
         column.addWidget(rule)
         column.addWidget(self._headline)
         column.addWidget(self.bar)
-        column.addWidget(self._lines)
+        row = in_row((self._lines, 1), self._apply_first, margins=(0, 0, 0, 0), spacing=6)
+        row.setAlignment(self._apply_first, Qt.AlignmentFlag.AlignTop)  # beside the first lines, which name its change
+        column.addLayout(row)
         column.addWidget(self._ranks)
         column.addWidget(self._toggle)
         column.addWidget(self._details)
@@ -297,7 +307,7 @@ class FitPanel(QWidget):
         self._set_headline(prediction.verdict, prediction.headline)
         self._set_lines(
             _figures(prediction),
-            tip="\n".join(filter(None, (prediction.alone, prediction.largest_batch_remark))),
+            tip="\n".join(filter(None, (prediction.largest, prediction.alone, prediction.largest_batch_remark))),
         )
         self._show()
 
@@ -321,6 +331,9 @@ class FitPanel(QWidget):
         self._set_headline("none" if verdict == "refused" else verdict, server.headline)
         self._set_lines("\n".join(server.lines), tip="\n".join((server.headline, *server.lines)))
         self._show()
+        if server.shorter_length:
+            length = server.shorter_length
+            self._offer_first_way(Alternative(f"sequences of {format_count(length)}", {"sequence": length}))
 
     def show_reason(self, message: str, remedy: str) -> None:
         """Show why nothing can be predicted."""
@@ -335,6 +348,7 @@ class FitPanel(QWidget):
         self._running, self._reached = running, None
         for row in self._rows:
             row.set_locked(running)
+        self._apply_first.setEnabled(not running)
 
     def show_reached(self, reserved: int | None) -> None:
         """Compare the prediction with its run.
@@ -401,8 +415,22 @@ class FitPanel(QWidget):
         self._lines.setText(text)
         self._lines.setToolTip(plain_tip(tip))
 
+    def _apply_first_way(self) -> None:
+        if self._first_way is not None:
+            self.applied.emit(self._first_way)
+
+    def _offer_first_way(self, way: Alternative | None) -> None:
+        """Show the button of the change that the figures name; without one the lines have all the width."""
+        self._first_way = way
+        self._apply_first.setVisible(way is not None)
+        if way is not None:
+            self._apply_first.setAccessibleName(f"Apply: {way.change}")
+            self._apply_first.setToolTip(plain_tip(_apply_text(way)))
+
     def _show(self) -> None:
         prediction = self._prediction
+        way = first_way(prediction)
+        self._offer_first_way(None if way is None else way.alternative)
         self.bar.show_prediction(prediction, self._palette)
         self._toggle.setEnabled(prediction is not None)
         more = ", still searching…"
@@ -487,6 +515,7 @@ class FitPanel(QWidget):
     def _toggled(self, opened: bool) -> None:
         self._chosen_open = opened
         self._set_open(opened)
+        self.folded.emit()
 
     def _set_open(self, opened: bool) -> None:
         self._toggle.setChecked(opened)
@@ -533,7 +562,24 @@ def _toggle_text(prediction: Prediction | None, *, whole: bool) -> str:
 def _figures(prediction: Prediction) -> str:
     if prediction.estimate.peak_allocated_bytes is None:
         return prediction.estimate.reason
+    way = first_way(prediction)
+    if way is not None:
+        return f"{prediction.need}\nfits with {way.change}"
     return "\n".join(filter(None, (prediction.need, prediction.largest)))
+
+
+def first_way(prediction: Prediction | None) -> AlternativeText | None:
+    """A change of the form with which a run fits that no batch makes fit, the result of training being the same.
+
+    ``None`` if there is no such change, or it is not known yet.
+    """
+    if prediction is None or prediction.estimate.fits is not False or prediction.estimate.largest_batch_size:
+        return None
+    for way in prediction.remedies:
+        change = way.alternative
+        if change.fits and change.fields and change.device is None and not change.changes_training:
+            return way
+    return None
 
 
 _FIT_ROLES = {True: ("good", "✓"), False: ("error", "✕"), None: ("warn", "≈")}
@@ -632,7 +678,7 @@ def _costs(way: AlternativeText) -> str:
         needs = f"needs {way.needs}"
     start = ""
     if way.alternative.allocator:
-        start = "gpudash has to be started with it"
+        start = "set it before starting gpudash"
     saves = ""
     if way.alternative.saved_bytes is not None:
         saves = f"saves {format_bytes(way.alternative.saved_bytes)}"

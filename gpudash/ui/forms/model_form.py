@@ -6,15 +6,28 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from pydantic.fields import FieldInfo
 from PySide6.QtWidgets import QComboBox, QFileDialog, QLineEdit, QPushButton, QWidget
 
 from gpudash.specs import Spec
-from gpudash.specs.model import RECIPES
+from gpudash.specs.model import RECIPES, SERVE, USUAL_FIELDS
 from gpudash.ui.forms.parallel_form import ParallelForm
-from gpudash.ui.widgets.plain_text import plain_tip
+from gpudash.ui.widgets.fields import WORKING_FOLDER, Control
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
-SHORT_TITLES = {"optimizer_in_backward": "Step in backward"}
-"""Field → short title, if its name would leave no room for the choices."""
+SHORT_TITLES = {
+    "optimizer_in_backward": "Step in backward",
+    "lora_rank": "LoRA rank",
+    "lora_targets": "LoRA targets",
+}
+"""Field → its title, if its name would leave no room for the choices or is not written so."""
+
+UNITS = {"sequence": "tokens", "users": "requests"}
+
+OF_ZERO = {"sequence": "2048 at most", "users": "as many as fit"}
+"""Field → what stands beside its 0."""
+
+OF_ZERO_SERVED = {**OF_ZERO, "sequence": "the model's own"}
 
 
 class ModelForm(ParallelForm):
@@ -34,10 +47,15 @@ class ModelForm(ParallelForm):
         recipe = self.control("recipe")
         assert isinstance(recipe, QComboBox)
         recipe.activated.connect(self._take_recipe)
+        task = self.control("task")
+        assert isinstance(task, QComboBox)
+        self._task = task.currentData()
+        task.activated.connect(lambda _row: self._take_task(task.currentData()))
         self._essentials.insertRow(1, "", self.choose)
 
     def set_values(self, values: Mapping[str, Any]) -> None:
         super().set_values(values)
+        self._task = self.values()["task"]
         path = self.control("path")
         assert isinstance(path, QLineEdit)
         path.end(False)  # show the end of a long path: it has the name of the model
@@ -46,6 +64,28 @@ class ModelForm(ParallelForm):
         found = super().values()
         return {**found, **{name: found[name] or "" for name in ("path", "lora_targets", "engine")}}
 
+    def _make(self, name: str, field: FieldInfo, extra: Mapping[str, Any]) -> Control:
+        if name in UNITS:
+            extra = {**extra, "unit": UNITS[name]}
+        return super()._make(name, field, extra)
+
+    def _check(self) -> None:
+        super()._check()
+        self._say_zeros()
+
+    def _say_zeros(self) -> None:
+        """Say beside a 0 what it stands for, and how weights are packed unless that is chosen."""
+        values = self.values()
+        quantisation = self.control("quantisation")
+        assert isinstance(quantisation, QComboBox)
+        usual = "auto (nf4)" if values["task"] == "qlora" else "as stored"
+        quantisation.setItemText(quantisation.findData("auto"), usual)
+        meanings = OF_ZERO_SERVED if values["task"] == SERVE else OF_ZERO
+        for name, unit in UNITS.items():
+            label = self.control(name).findChild(PlainLabel)
+            if label is not None:
+                label.setText(meanings[name] if values[name] in (0, "0") else unit)
+
     def title(self, name: str) -> str:
         return SHORT_TITLES.get(name) or super().title(name)
 
@@ -53,10 +93,25 @@ class ModelForm(ParallelForm):
         super().set_locked(locked)
         self.choose.setEnabled(not locked)
 
-    def take_folder(self, path: Path) -> None:
-        """Fill in the folder or the config of a model."""
-        self.set_values({**self.values(), "path": str(path)})
+    def take_folder(self, path: Path, *, task: str | None = None) -> None:
+        """Fill in the folder or the config of a model, and choose a task for it unless it is ``None``."""
+        changes: dict[str, Any] = {"path": str(path)}
+        if task is not None:
+            changes |= self._task_fields(task)
+        self.set_values({**self.values(), **changes})
         self.changed.emit()
+
+    def _take_task(self, task: str) -> None:
+        """Choose a task."""
+        self.set_values({**self.values(), **self._task_fields(task)})
+        self.changed.emit()
+
+    def _task_fields(self, task: str) -> dict[str, Any]:
+        """A task, with what is usual for it; what was usual for the task before goes back to its default."""
+        if task == self._task:
+            return {"task": task}
+        before = {name: self.spec_type.model_fields[name].default for name in USUAL_FIELDS.get(self._task, {})}
+        return {"task": task, **before, **USUAL_FIELDS.get(task, {})}
 
     def _take_recipe(self) -> None:
         """Fill in what the chosen recipe sets; the fields can be changed afterwards."""
@@ -68,7 +123,7 @@ class ModelForm(ParallelForm):
         return spec.problems(spec.own_device or self._device)  # values that can only be predicted are allowed
 
     def _choose(self) -> None:
-        begin = str(self.values()["path"] or Path.home())
+        begin = str(self.values()["path"] or WORKING_FOLDER)
         found = QFileDialog.getExistingDirectory(self, "The folder of a model", begin)
         if found:
             self.take_folder(Path(found))

@@ -24,7 +24,7 @@ from gpudash.devices.names import SimulatedCard, card_name, card_text, parse_sim
 from gpudash.session.watching.output.printed_metrics import check_pattern
 from gpudash.session.watching.request import WatchRequest, found_python, script_of
 from gpudash.ui.forms.spec_form import LABEL_WIDTH
-from gpudash.ui.widgets.fields import ErrorBubbles
+from gpudash.ui.widgets.fields import WORKING_FOLDER, ErrorBubbles
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.remembered import recall, remember
@@ -336,13 +336,13 @@ class ScriptForm(QWidget):
         self.more.setText(text)
 
     def _ask_file(self) -> None:
-        start = self.file.text() or str(Path.home())
+        start = self.file.text() or WORKING_FOLDER
         chosen, _kind = QFileDialog.getOpenFileName(self, "Script", start, "Python (*.py);;All files (*)")
         if chosen:
             self.file.setText(chosen)
 
     def _ask_folder(self) -> None:
-        chosen = QFileDialog.getExistingDirectory(self, "Folder", self.folder.text() or str(Path.home()))
+        chosen = QFileDialog.getExistingDirectory(self, "Folder", self.folder.text() or WORKING_FOLDER)
         if chosen:
             self.folder.setText(chosen)
 

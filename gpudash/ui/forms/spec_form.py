@@ -304,6 +304,11 @@ class StillScrollArea(QScrollArea):
         self.verticalScrollBar().setValue(0)
         self._hold()
 
+    def show_top_if_all_fits(self) -> None:
+        """Scroll to the top if there is room for all of the content, which otherwise stays where it was scrolled to."""
+        if self.viewport().height() >= self._content.sizeHint().height():
+            self.show_top()
+
     def resizeEvent(self, event: QResizeEvent) -> None:
         self._hold()
         super().resizeEvent(event)

@@ -161,6 +161,8 @@ class WorkloadPanel(QFrame):
         self._stack.setAutoFillBackground(False)
         outer.addWidget(self._scroll, 1)
         self.fit = FitPanel()
+        # By the next turn of the event loop the form has the height that the details left to it.
+        self.fit.folded.connect(lambda: QTimer.singleShot(0, self._scroll, self._scroll.show_top_if_all_fits))
         outer.addWidget(self.fit)
         self.prediction = ScriptPrediction()
         outer.addWidget(self.prediction)
@@ -418,9 +420,7 @@ class WorkloadPanel(QFrame):
         if self._running:
             return
         self.workload.setCurrentIndex(self.workload.findData(ModelSpec.name))
-        if task is not None:
-            self.form.set_values({**self.form.values(), "task": task})
-        cast(ModelForm, self.form).take_folder(path)
+        cast(ModelForm, self.form).take_folder(path, task=task)
 
     def take_script_values(self, script: Script) -> None:
         """Select the user's own program, and fill in how it was run."""

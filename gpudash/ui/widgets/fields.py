@@ -27,6 +27,10 @@ from gpudash.units import GIB, KIB, MIB, format_bytes
 
 Control = QLineEdit | QComboBox | QCheckBox
 
+WORKING_FOLDER = ""
+"""Where a dialog for the user's own files begins: for Qt this is the folder that gpudash was started in, or the one
+that a dialog was left in last."""
+
 
 AROUND_WORDS_PX, AROUND_NARROW_PX = 30, 24
 """Width of a combo box beside its text, in logical pixels: border, padding and arrow of the style sheet, and Qt's own

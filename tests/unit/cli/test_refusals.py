@@ -32,6 +32,7 @@ REFUSED = {
     "run matmul --memory-cap -1GiB": "write for example 2GiB or 50%",
     "run pipeline --device sim:1 --simulate 1GiB": "--simulate 8GiB adds a simulated GPU",
     "run transfer --simulate 1GiB --memory pinned": "needs a CUDA device",
+    "train.py --lr 1": "There is no command 'train.py'. To predict it: gpudash estimate -- python train.py --lr 1",
     "est training": "There is no command 'est' (did you mean estimate?)",
     "run matmul --simulate 8": "8 without a unit is a count of bytes; did you mean 8GiB?",
     "run training --devices cuda:0,cuda:0": "cuda:0 is given twice",
@@ -124,3 +125,8 @@ def test_a_wrong_request_is_one_sentence_and_with_json_one_document(
         assert REFUSED[line] in f"{document['error']['message']} {document['error']['remedy']}"
         assert undescribed(words, document) == []
     assert not list(home.rglob("*.gpudash"))
+
+
+def test_a_model_that_is_not_there_is_no_matter_of_devices(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["estimate", "--model", str(home / "nothing")]) == 2
+    assert capsys.readouterr().err.endswith("nothing is not there. Choose the folder of a model, or its config.json.\n")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import ceil
-from pathlib import Path
 
 from PySide6.QtCore import QEvent, Qt, QTimer, Signal
 from PySide6.QtGui import QResizeEvent
@@ -26,11 +25,11 @@ from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.first_screen.panels import StartPanel, heading
 from gpudash.ui.dashboard.first_screen.rows import RowCell, RowContent, RowList
 from gpudash.ui.dashboard.first_screen.script_panel import left_cell
-from gpudash.ui.widgets.fields import ChoiceField
+from gpudash.ui.widgets.fields import WORKING_FOLDER, ChoiceField
 from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
-from gpudash.units import format_bytes
+from gpudash.units import GIB, format_bytes
 
 TITLE = "Will a model fit?"
 SENTENCE = "On this card, or on any card above."
@@ -47,13 +46,23 @@ LEAST: Mapping[str, str] = {
     "infer": "weights alone",
     "train": "weights, gradients, AdamW",
     "lora": "weights alone",
-    "qlora": "4-bit weights alone",
+    "qlora": "weights alone",
     "serve": "weights alone",
 }
 """Task → what its figures count: the minimum it needs, known without a prediction."""
 
+LEAST_IN_SHORT: Mapping[str, str] = {"train": "4 × weights"}
+"""The same above the list, where it is not "weights"."""
+
 COPIES_OF_TRAINING = 4
 """Weights, gradients, and the two moments of AdamW, which have the dtype of the weights."""
+
+
+PACKED_BYTES = 0.5 + 4 / 64
+"""Bytes of a weight that bitsandbytes packs into nf4: half a byte, and a float32 scale for every 64."""
+
+UNPACKED_BYTES = 4
+"""Bytes of any other weight in QLoRA: peft's prepare_model_for_kbit_training makes them float32."""
 
 
 def least_bytes(model: NamedModel, task: str) -> int | None:
@@ -61,7 +70,8 @@ def least_bytes(model: NamedModel, task: str) -> int | None:
     if task == "qlora":
         if model.parameters is None:
             return None
-        return model.parameters // 2
+        unpacked = min(model.unpacked, model.parameters)
+        return int(PACKED_BYTES * (model.parameters - unpacked)) + UNPACKED_BYTES * unpacked
     if model.weight_bytes is None:
         return None
     if task == "train":
@@ -211,9 +221,9 @@ class ModelPanel(StartPanel):
     def _show_rows(self) -> None:
         left = ""
         if self._free is not None:
-            left = f", GiB spare on {self._device}"
-        self._what.setText(f"at least{left}")
-        self._what.setToolTip(plain_tip(f"{LEAST[self.task]}{left}"))
+            left = f", GiB left on {self._device}"
+        self._what.setText(f"{LEAST_IN_SHORT.get(self.task, 'weights')}{left}")
+        self._what.setToolTip(plain_tip(f"{LEAST[self.task]}{left}. Click a model to ask whether all of it fits."))
         self.list.show_rows([self._row(model) for model in self._models])
 
     def _row(self, model: NamedModel) -> RowContent:
@@ -225,7 +235,7 @@ class ModelPanel(StartPanel):
         left = RowCell("", right=True)
         if size is not None:
             least = format_bytes(size)
-            left = left_cell(self._free, size)
+            left = _left_cell(self._free, size)
         sentence = ", ".join(filter(None, (model.name, count, f"at least {least}" if least else "", left.text)))
         cells = (RowCell(model.name), RowCell(count, "muted", right=True, spare=True), RowCell(least, right=True), left)
         key = model.hub if model.cached else model.name
@@ -235,10 +245,17 @@ class ModelPanel(StartPanel):
         return RowContent(key, cells, sentence, offer)
 
     def _browse(self) -> None:
-        found = QFileDialog.getExistingDirectory(self, "The folder of a model", str(Path.home()))
+        found = QFileDialog.getExistingDirectory(self, "The folder of a model", WORKING_FOLDER)
         if found:
             self.line.setText(found)
             self.choose_typed()
+
+
+def _left_cell(free: int | None, least: int) -> RowCell:
+    """What a minimum would leave, without a verdict: a minimum that fits does not say that the whole does."""
+    if free is None or least > free:
+        return left_cell(free, least)
+    return RowCell(f"{(free - least) / GIB:.1f} left", "muted", right=True)
 
 
 def _count(parameters: int) -> str:

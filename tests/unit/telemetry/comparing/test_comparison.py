@@ -191,6 +191,7 @@ def test_less_memory_of_a_run_that_ended_early_is_neither_better_nor_worse(endin
     peak = by_name(less)["peak_allocated_bytes"]
     assert (peak.verdict, peak.judgement) == ("less", None)
     assert "Better in B: peak" not in headline(less)
+    assert "Different in B: peak allocated (" in headline(less)
     more = compare(early, MADE.run())
     assert not {"peak_allocated_bytes", "peak_reserved_bytes"} & {*more.worse(), *more.unclear()}
     assert "Worse in B: peak" not in headline(more)
@@ -220,6 +221,11 @@ def test_what_was_reserved_on_different_cards_is_neither_better_nor_worse() -> N
     same = compare(on_card(24, "a"), on_card(24, "b", allocated=60 * MIB))
     assert by_name(same)["peak_reserved_bytes"].judgement == "better"
     assert not [note for note in same.notes if "Different cards" in note]
+
+
+def test_runs_of_which_some_are_simulated_differ_in_whether_they_are() -> None:
+    runs = [MADE.run(), MADE.run("b"), MADE.but(simulated=True).run("c")]
+    assert differences_text(runs) == "The 3 runs differ in whether they are simulated."
 
 
 def test_a_simulated_card_is_told_by_its_size_and_not_by_a_count_of_bytes() -> None:
