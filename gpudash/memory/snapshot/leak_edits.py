@@ -68,6 +68,7 @@ class Keeper:
         is_read_as_tensor: whether the program calls something with what is kept that a Python number cannot do, such
             as ``torch.stack(losses)`` or ``losses[-1].item()``.
         made: line whose result it keeps.
+        is_in_variable: whether a variable holds the value, too, until the next iteration assigns it anew.
         span: position of ``text`` in the file: line and column of its start and its end, as in `Rewrite`.
     """
 
@@ -83,6 +84,7 @@ class Keeper:
     is_carried: bool = False
     without_backward: bool = False
     is_read_as_tensor: bool = False
+    is_in_variable: bool = False
     span: tuple[int, int, int, int] | None = None
 
     def edit(self, *, is_number: bool) -> str:
@@ -497,8 +499,22 @@ def _keeping(
             is_added=is_added,
             without_backward=bool(loops) and not any(_calls(loop, "backward") for loop in loops),
             is_read_as_tensor=_is_read_as_tensor(path[0], container, is_added=is_added),
+            is_in_variable=names is not None and _outlives_iteration(of, name),
             span=_span(in_file),
         )
+
+
+def _outlives_iteration(path: Sequence[ast.AST], name: str) -> bool:
+    """Whether a variable that ``path``'s last statement assigns is still there as the next iteration begins."""
+    function = max(place for place, node in enumerate(path) if isinstance(node, ast.FunctionDef | ast.Module))
+    loops = [node for node in path[function:] if isinstance(node, ast.For | ast.While)]
+    # A variable of a function that is called anew in each iteration ends with the call.
+    if not loops:
+        return "." in name
+    for node in ast.walk(loops[-1]):
+        if isinstance(node, ast.Delete) and name in map(ast.unparse, node.targets):
+            return False
+    return True
 
 
 def _is_read_as_tensor(module: ast.AST, container: ast.expr, *, is_added: bool) -> bool:
