@@ -133,16 +133,16 @@ def explain_history(
     case = None
     if state.request is not None and at == int(history.ooms[-1]) and _is_replayed(history):
         case = Case(history, found, capacity, source, uncapped=state.capacity, command=command)
-    edit = ""
-    patch = ""
+    edit = NO_EDIT
     if leak is not None:
-        edit = leak.edit(history)
-        patch = leak.patch(history, source)
+        edit = ProgramEdit(
+            leak.edit(history), leak.patch(history, source), leak.keeps_numbers(history), leak.in_variables()
+        )
     # The capacity is only known if a request failed.
     known = None
     if state.request:
         known = capacity
-    suggested = remedies(history, what_if, found, known, edit, patch=patch, case=case)
+    suggested = remedies(history, what_if, found, known, edit, case=case)
     if found.verdict == "leak" and suggested.cause:
         leak = None  # a specific cause has its own advice
     found_remedies = suggested.remedies
@@ -220,6 +220,27 @@ class Found:
     need: Need | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ProgramEdit:
+    """An edit of the program so that it keeps nothing large from every step.
+
+    Attributes:
+        text: the edit in words; "" if the source does not show it.
+        patch: the same as a diff; "" if it cannot be written as one.
+        keeps_numbers: whether scalars stay on the device, without their graph.
+        in_variables: of each statement that keeps something, the values that variables hold, too, until the next
+            iteration assigns them anew.
+    """
+
+    text: str = ""
+    patch: str = ""
+    keeps_numbers: bool = False
+    in_variables: Sequence[Sequence[int]] = ()
+
+
+NO_EDIT = ProgramEdit()
+
+
 def _is_replayed(history: History) -> bool:
     return history.is_recorded and history.count <= MOST_EVENTS and not history.disagreeing
 
@@ -229,9 +250,8 @@ def remedies(
     what_if: WhatIf,
     found: Explanation,
     capacity: int | None,
-    edit: str = "",
+    edit: ProgramEdit = NO_EDIT,
     *,
-    patch: str = "",
     case: Case | None = None,
 ) -> Found:
     """Changes with which the trace succeeds on ``capacity``; without a capacity, changes with which it needs clearly
@@ -245,8 +265,7 @@ def remedies(
         what_if: replays of the same history.
         found: why it failed, or what uses the memory.
         capacity: bytes available to PyTorch; ``None`` if unknown.
-        edit: edit of the program so that it keeps nothing from every step; "" if unknown.
-        patch: the same as a diff.
+        edit: what the program could keep instead.
         case: input for finding the cause in the program, if a request failed.
     """
     if not _is_replayed(history):
@@ -256,7 +275,7 @@ def remedies(
     limit = None
     if failed:
         limit = capacity
-    kept = tuple(_release(history, found.growing, limit, edit, patch))
+    kept = tuple(_release(history, found.growing, limit, edit))
     if found.verdict == "leak" or is_leaking(found):
         # Otherwise the run would only fail later.
         cause = None
@@ -363,16 +382,14 @@ def is_leaking(found: Explanation) -> bool:
     return found.requested_bytes is None and grown >= SHARE_OF_LEAK * max(1, found.evidence.live_bytes)
 
 
-def _release(
-    history: History, growing: Sequence[Growth], capacity: int | None, edit: str, patch: str
-) -> Iterator[Remedy]:
+def _release(history: History, growing: Sequence[Growth], capacity: int | None, edit: ProgramEdit) -> Iterator[Remedy]:
     replayed = None
     if growing:
-        replayed = without_kept(history, growing, capacity)
+        replayed = without_kept(history, growing, capacity, edit)
     if replayed is not None:
         before, without, fits = replayed
         if fits is not False and without < before:
-            yield release_remedy(growing, before, without, fits, edit, patch)
+            yield release_remedy(growing, before, without, fits, edit.text, edit.patch)
 
 
 @dataclass(frozen=True)
@@ -419,6 +436,18 @@ class _Leak:
         if len(kept) > 1:
             return edit_of_statement(kept)
         return ""
+
+    def keeps_numbers(self, history: History) -> bool:
+        """Whether scalars stay on the device after the edit, because the program reads them as tensors."""
+        return any(keeper.is_read_as_tensor and _is_number(history, value) for keeper, value in self.keepers)
+
+    def in_variables(self) -> Sequence[Sequence[int]]:
+        """Of each keeping statement, the values that variables of the loop hold, too."""
+        found: dict[Place, list[int]] = {}
+        for keeper, value in self.keepers:
+            if keeper.is_in_variable and value is not None:
+                found.setdefault(keeper.place, []).append(value)
+        return list(found.values())
 
     def with_rewrites(self, history: History, remedies: Sequence[Remedy]) -> tuple[Remedy, ...]:
         """``remedies``; the edit among them gets the rewrites of everything that keeps something."""
@@ -508,7 +537,7 @@ def _instead(keeper: Keeper, history: History, value: int | None, graph: str) ->
     if graph and not keeper.detached:
         of_graph = f", and with it {graph} that made it"
     if _is_number(history, value):
-        return f"{place} keeps {keeper.text}{of_graph}: keep {name}.item() instead."
+        return f"{place} keeps {keeper.text}{of_graph}: keep {keeper.kept(is_number=True)} instead."
     if keeper.is_added:
         return f"{place} adds up {keeper.text}{of_graph}: add {name}.detach() instead."
     size = ""
@@ -630,20 +659,23 @@ def _checkpoints(stacks: Sequence[Stack]) -> bool:
 
 
 def without_kept(
-    history: History, growing: Sequence[Growth], capacity: int | None
+    history: History, growing: Sequence[Growth], capacity: int | None, edit: ProgramEdit = NO_EDIT
 ) -> tuple[int, int, bool | None] | None:
-    """Replay a trace so that nothing allocated by some lines outlives the following step.
+    """Replay a trace so that nothing allocated by some lines outlives its step, or the variable that holds it.
 
     Args:
         history: history of the device, with steps.
         growing: the lines.
         capacity: bytes available to PyTorch.
+        edit: what the program keeps instead.
 
     Returns:
         Peak of reserved bytes as recorded and without what is kept, and whether the latter fits the capacity (``None``
         without one); ``None`` if no step ends in which something could be freed.
     """
     kept = _kept(history, growing)
+    if edit.keeps_numbers:
+        kept = kept[history.lives.requested[kept] > NUMBER_BYTES]
     if not len(kept) or len(history.steps) < 2:
         return None
     program, lives, order = compiled(history.device)
@@ -654,6 +686,8 @@ def without_kept(
     # Omit the last two steps: the step that would free the memory is not in the trace.
     ends = step < len(history.steps)
     event = history.steps[np.minimum(step, len(history.steps) - 1)]
+    if edit.in_variables:
+        event = np.maximum(event, np.min([_reassigned(history, kept, values) for values in edit.in_variables], axis=0))
     ends &= event < history.lives.freed[kept]
     place = np.searchsorted(program.events, event[ends])
     blocks = block_of[kept[ends]]
@@ -671,6 +705,28 @@ def without_kept(
     if capacity is not None:
         fits = without.fits
     return before.peak_reserved, without.peak_reserved, fits
+
+
+def _reassigned(history: History, kept: Ints, values: Sequence[int]) -> Ints:
+    """For each kept life, the first event after the variables that hold it and its graph are assigned anew.
+
+    Args:
+        history: history of the device.
+        kept: the lives.
+        values: what variables hold, as allocated in one step.
+    """
+    lives = history.lives
+    latest = np.zeros(len(kept), np.int64)
+    for value in values:
+        born = np.sort(lives.born[lives.stack == lives.stack[value]])
+        # The value is the last that its line allocates in a step; the others were needed to compute it.
+        step = history.step_of(born)
+        born = born[np.append(step[1:] != step[:-1], True)]
+        following = np.searchsorted(born, lives.born[kept], side="left") + 1
+        never = following >= len(born)
+        event = born[np.minimum(following, len(born) - 1)] + 1
+        latest = np.maximum(latest, np.where(never, history.count, event))
+    return latest
 
 
 def _kept(history: History, growing: Sequence[Growth]) -> Ints:

@@ -37,6 +37,16 @@ LEAVES = frozenset({"cpu", "item", "numpy", "tolist", "size", "dim", "numel"})
 ON_HOST = frozenset({"bool", "float", "format", "int", "len", "repr", "str", "type"})
 """Functions that do the same."""
 
+TAKES_NUMBERS = frozenset({"as_tensor", "asarray", "full", "scalar_tensor", "tensor"})
+"""Functions of torch that make a tensor of a number, too."""
+
+OF_NUMBERS = (
+    COLLECTS
+    | EMPTIES
+    | {"as_integer_ratio", "conjugate", "hex", "imag", "is_integer", "items", "keys", "real", "values"}
+)
+"""Attributes of a Python number, and methods of a collection of collections."""
+
 Place = tuple[str, int]
 """File and line."""
 
@@ -55,7 +65,10 @@ class Keeper:
         is_added: whether it is added to a running sum, not to a collection.
         is_carried: whether the variable is carried from step to step, so that its graph contains all steps.
         without_backward: whether it is in a loop that never calls backward().
+        is_read_as_tensor: whether the program calls something with what is kept that a Python number cannot do, such
+            as ``torch.stack(losses)`` or ``losses[-1].item()``.
         made: line whose result it keeps.
+        is_in_variable: whether a variable holds the value, too, until the next iteration assigns it anew.
         span: position of ``text`` in the file: line and column of its start and its end, as in `Rewrite`.
     """
 
@@ -70,6 +83,8 @@ class Keeper:
     is_added: bool = False
     is_carried: bool = False
     without_backward: bool = False
+    is_read_as_tensor: bool = False
+    is_in_variable: bool = False
     span: tuple[int, int, int, int] | None = None
 
     def edit(self, *, is_number: bool) -> str:
@@ -95,9 +110,9 @@ class Keeper:
 
     def kept(self, *, is_number: bool) -> str:
         """What to keep instead of ``text``."""
-        if is_number:
+        if is_number and not self.is_read_as_tensor:
             return f"{self.name}.item()"
-        if self.is_added:
+        if self.is_added or (is_number and not self.detached):
             return f"{self.name}.detach()"
         return f"{self.name}.detach().cpu()"
 
@@ -483,8 +498,90 @@ def _keeping(
             detached=detached or _is_without_graph(path),
             is_added=is_added,
             without_backward=bool(loops) and not any(_calls(loop, "backward") for loop in loops),
+            is_read_as_tensor=_is_read_as_tensor(path[0], container, is_added=is_added),
+            is_in_variable=names is not None and _outlives_iteration(of, name),
             span=_span(in_file),
         )
+
+
+def _outlives_iteration(path: Sequence[ast.AST], name: str) -> bool:
+    """Whether a variable that ``path``'s last statement assigns is still there as the next iteration begins."""
+    function = max(place for place, node in enumerate(path) if isinstance(node, ast.FunctionDef | ast.Module))
+    loops = [node for node in path[function:] if isinstance(node, ast.For | ast.While)]
+    # A variable of a function that is called anew in each iteration ends with the call.
+    if not loops:
+        return "." in name
+    for node in ast.walk(loops[-1]):
+        if isinstance(node, ast.Delete) and name in map(ast.unparse, node.targets):
+            return False
+    return True
+
+
+def _is_read_as_tensor(module: ast.AST, container: ast.expr, *, is_added: bool) -> bool:
+    """Whether a program needs tensors, not Python numbers, of a collection or running sum.
+
+    Args:
+        module: the program.
+        container: the collection or the sum, as in the statement that keeps a value.
+        is_added: whether it is a sum.
+    """
+    root = container
+    while isinstance(root, ast.Subscript | ast.Call):
+        if isinstance(root, ast.Subscript):
+            root = root.value
+        elif isinstance(root.func, ast.Attribute):
+            root = root.func.value
+        else:
+            return False
+    name = ast.unparse(root)
+    values = _values_of(module, name)
+    if is_added:
+        values.add(name)
+    for node in ast.walk(module):
+        if isinstance(node, ast.Attribute) and node.attr not in OF_NUMBERS and _is_value(node.value, name, values):
+            return True
+        if not isinstance(node, ast.Call) or not _is_of_torch(node.func):
+            continue
+        if any(name in _used(argument) for argument in node.args):
+            return True
+    return False
+
+
+def _values_of(module: ast.AST, name: str) -> set[str]:
+    """Variables that take the values of a collection one after the other."""
+    found: set[str] = set()
+    for node in ast.walk(module):
+        if isinstance(node, ast.For | ast.comprehension) and ast.unparse(node.iter) == name:
+            found |= _used(node.target)
+    return found
+
+
+def _is_value(node: ast.expr, name: str, values: set[str]) -> bool:
+    """Whether an expression is a value of a collection, or computed from such values as numbers and tensors both are.
+
+    Args:
+        node: the expression.
+        name: the collection.
+        values: variables with a value of it.
+    """
+    match node:
+        case ast.Name() | ast.Attribute():
+            return ast.unparse(node) in values
+        case ast.Subscript(value=inner):
+            return name in _used(inner) or _is_value(inner, name, values)
+        case ast.BinOp(left=left, right=right):
+            return _is_value(left, name, values) or _is_value(right, name, values)
+        case ast.Call(func=ast.Name(id="max" | "min" | "sum"), args=[first, *_]):
+            return ast.unparse(first) == name
+    return False
+
+
+def _is_of_torch(function: ast.expr) -> bool:
+    """Whether a called function is one of torch that takes tensors."""
+    module, _, name = ast.unparse(function).rpartition(".")
+    if name in TAKES_NUMBERS:
+        return False
+    return module.partition(".")[0] in ("torch", "F") or (not module and name in ("cat", "stack"))
 
 
 def _differentiates(loop: ast.AST, variable: ast.expr) -> bool:

@@ -76,6 +76,23 @@ def test_what_letting_go_would_take_is_what_a_run_that_does_takes() -> None:
     assert reserved <= peak <= reserved + 20 * MIB
 
 
+def test_a_variable_holds_what_it_has_until_the_next_iteration_assigns_it_anew() -> None:
+    lines = {40: "for batch in loader:", 41: "    loss = model(batch)", 44: "    losses.append(loss)"}
+    made, mended = Made(), Made()
+    held = 0
+    for _ in range(12):
+        made.step(4 * MIB)
+        made.malloc(24 * MIB, FORWARD)
+        mended.step(4 * MIB)
+        value = mended.malloc(24 * MIB, FORWARD)
+        if held:
+            mended.free(held)
+        held = value
+    found = explained(made.snapshot(), source=lambda _file, line: lines.get(line, ""))
+    reserved = mended.model.statistics()["reserved_bytes.all.peak"]
+    assert found.remedies[0].predicted_peak_bytes == reserved
+
+
 def test_the_line_that_keeps_a_result_is_looked_for_behind_the_one_that_made_it() -> None:
     made = Made(capacity=300 * MIB)
     for _ in range(40):

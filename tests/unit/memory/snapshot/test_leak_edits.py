@@ -31,6 +31,34 @@ for step, (x, y) in enumerate(loader):
     {}
 """
 
+READ_AS_TENSORS = {
+    "stacked": (
+        LOOP.format("losses.append(loss)") + "mean = torch.stack(losses).mean()\n",
+        "losses.append(loss.detach())",
+    ),
+    "last one": (
+        LOOP.format("losses.append(loss); print(losses[-1].item())"),
+        "losses.append(loss.detach())",
+    ),
+    "each": (
+        LOOP.format("losses.append(loss)") + "print([value.item() for value in losses])\n",
+        "losses.append(loss.detach())",
+    ),
+    "by name": (
+        LOOP.format("history.setdefault('loss', []).append(loss)") + "torch.cat(history['loss'])\n",
+        "history.setdefault('loss', []).append(loss.detach())",
+    ),
+    "sum": (LOOP.format("total += loss") + "print((total / 7).item())\n", "total += loss.detach()"),
+    "sum of a list": (
+        LOOP.format("losses.append(loss)") + "print((sum(losses) / 7).item())\n",
+        "losses.append(loss.detach())",
+    ),
+    "numbers do": (
+        LOOP.format("losses.append(loss)") + "print(sum(losses) / 7, torch.tensor(losses), losses[-1].real)\n",
+        "losses.append(loss.item())",
+    ),
+}
+
 LEAKING = {
     "append": (LOOP.format("losses.append(loss)"), "losses.append(loss.item())"),
     "sum": (LOOP.format("total += loss"), "total += loss.item()"),
@@ -132,6 +160,11 @@ TENSORS = {
         "table += out.detach()",
     ),
 }
+
+
+@pytest.mark.parametrize(("program", "edit"), READ_AS_TENSORS.values(), ids=READ_AS_TENSORS)
+def test_a_number_that_is_read_as_a_tensor_afterwards_is_kept_as_one(program: str, edit: str) -> None:
+    assert found(program)[0].edit(is_number=True) == edit
 
 
 @pytest.mark.parametrize(("program", "instead"), LEAKING.values(), ids=LEAKING)
