@@ -143,14 +143,29 @@ def workspace(given: Arguments, part: str, layout: torch.memory_format, architec
 
 def _is_by_torch(given: Arguments, layout: torch.memory_format, architecture: Architecture) -> bool:
     """Whether torch's own kernel is used (``_select_conv_backend``, aten/src/ATen/native/Convolution.cpp)."""
+    if given["input"].dtype == torch.bfloat16 and architecture.capability < (8, 0):
+        return True
+    return is_depthwise_by_torch(given, layout)
+
+
+def is_depthwise_by_torch(given: Arguments, layout: torch.memory_format) -> bool:
+    """Whether torch's own kernel for depthwise convolutions is used.
+
+    Args:
+        given: arguments of a convolution, or of its backward pass.
+        layout: memory format of input, weight and result.
+    """
     values = given["input"]
     weight = given["weight"]
-    if values.dtype == torch.bfloat16 and architecture.capability < (8, 0):
-        return True
     groups = int(given["groups"])
     is_depthwise = groups > 1 and groups == values.shape[1] and weight.shape[0] % groups == 0
-    if given["transposed"] or not is_depthwise or values.dim() < 4 or layout != torch.contiguous_format:
+    if given["transposed"] or not is_depthwise or layout != torch.contiguous_format:
         return False
+    if values.dim() == 3:
+        # one of images of height 1, as for ``view1d_as_2d``
+        sizes = {"input": values.unsqueeze(2), "weight": weight.unsqueeze(2)}
+        steps = {"stride": [1, *given["stride"]], "dilation": [1, *given["dilation"]]}
+        return not _is_depthwise_by_cudnn({**sizes, **steps})
     return not _is_depthwise_by_cudnn(given)
 
 

@@ -525,9 +525,11 @@ def choose(
     # which kernels the switches of torch.backends.cuda allow and which support these tensors
     usable = {
         SDPBackend.FLASH_ATTENTION: enabled.flash_sdp_enabled()
+        and capability >= (8, 0)
         and mask is None
         and _takes_flash(attended, is_causal, enable_gqa),
         SDPBackend.EFFICIENT_ATTENTION: enabled.mem_efficient_sdp_enabled()
+        and (capability >= (8, 0) or query.dtype != torch.bfloat16)
         and _takes_efficient(attended, mask, enable_gqa),
         SDPBackend.MATH: enabled.math_sdp_enabled(),
     }

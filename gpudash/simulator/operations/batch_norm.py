@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from gpudash.memory.predicting.architecture import Architecture
+from gpudash.simulator.operations.reductions import Kernel, launch_script
 from gpudash.simulator.operations.scripts import (
     HALVES,
     PLAIN,
@@ -20,6 +21,7 @@ from gpudash.simulator.operations.scripts import (
     Arguments,
     Script,
     accumulating_bytes,
+    bytes_of,
     copied_bytes,
     suggested_layout,
 )
@@ -34,14 +36,41 @@ MOST_BY_CUDNN = {True: 880_801, False: 65_535}
 """The most images in a batch that cuDNN supports, in training and at inference."""
 
 
-def forward(given: Arguments, _architecture: Architecture) -> Script:
-    """Partial means and variances for channels last, which several blocks combine."""
+def forward(given: Arguments, architecture: Architecture) -> Script:
+    """Partial means and variances for channels last, which several blocks combine; a reduction for other layouts."""
     values = given["input"]
     if _is_by_cudnn(given, training=bool(given["training"])):
         return (*copied_bytes([values], suggested_layout(values)), RESULT)
-    if not given["training"] or not _has_channels_last(values):
+    if not given["training"] or not values.numel():
         return PLAIN
-    return (RESULT, *_partial_sums(values, 4))
+    if values.dim() < 5 and _has_channels_last(values):
+        return (RESULT, *_partial_sums(values, 4))
+    if values.is_contiguous():
+        return PLAIN
+    return (RESULT, *_reduced_statistics(values, architecture))
+
+
+def _reduced_statistics(values: torch.Tensor, architecture: Architecture) -> Script:
+    """Mean and variance by torch's reduction of both: the forward pass has no kernel for volumes with channels last
+    (`batch_norm_choose_impl`).
+
+    The reduction reads float16 directly and converts bfloat16 first (`make_reduction`, ReduceOpsUtils.h).
+    """
+    read = torch.empty_strided(values.shape, values.stride(), dtype=values.dtype, device="meta")
+    copies: Script = ()
+    if values.dtype == torch.bfloat16:
+        read = read.to(torch.float32)
+        copies = (bytes_of(read),)
+    each = read.dtype.itemsize
+    # two partial results and two counts (`WelfordData`)
+    partial = 4 * accumulating_bytes(read.dtype)
+    kernel = Kernel(each, partial, accumulating_bytes(read.dtype), vector=2)
+    dims = [axis for axis in range(values.dim()) if axis != 1]
+    offset = int(values.storage_offset())
+    if copies:
+        offset = 0
+    launches = launch_script(read.shape, read.stride(), offset, dims, kernel, architecture, behind=len(copies))
+    return (*copies, *launches)
 
 
 def backward(given: Arguments, _architecture: Architecture) -> Script:

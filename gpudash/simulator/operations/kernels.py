@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from gpudash.simulator.convolutions.workspaces import is_depthwise_by_torch
 from gpudash.simulator.device import autograd
 from gpudash.simulator.device.mismatch import COMPOSITE
 from gpudash.simulator.device.naming import DEVICE, naming
@@ -406,12 +407,29 @@ def _by_cudnn(
     if transposed or suggested_layout(grad) != layout:
         grad = engine.copied(grad, layout)
     made: list[torch.Tensor | None] = [None, None]
-    for place in (0, 1):
+    for place in _order_of_gradients(values, weight, rest):
         if output_mask[place]:
             only = [place == number for number in range(3)]
             made[place] = engine.run(_convolution_backward, (grad, values, weight, *rest, only), {})[place]
     del grad, values  # in torch's order, the last copy first
     return tuple(made)
+
+
+def _order_of_gradients(values: torch.Tensor, weight: torch.Tensor, rest: tuple[Any, ...]) -> tuple[int, int]:
+    """Which of the gradients of input and weight comes first: that of the input, but for torch's own depthwise kernel
+    for images (``conv_depthwise2d_backward_cuda_out``, aten/src/ATen/native/cuda/DepthwiseConv2d.cu)."""
+    _bias_sizes, stride, _padding, dilation, transposed, _output_padding, groups = rest
+    given = {
+        "input": values,
+        "weight": weight,
+        "stride": stride,
+        "dilation": dilation,
+        "transposed": transposed,
+        "groups": groups,
+    }
+    if values.dim() == 4 and is_depthwise_by_torch(given, layout_of_convolution(values, weight)):
+        return 1, 0
+    return 0, 1
 
 
 def _softmax_by(kernel: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

@@ -708,7 +708,28 @@ def _computing(operation: Any) -> Callable[..., Any]:
     compute: Callable[..., Any] = _SUBSTITUTES.get(f"{name}.{schema.overload_name}") or _SUBSTITUTES.get(
         name, operation._op
     )
+    if torch.Tag.pointwise in operation.tags and not schema.is_mutable and name != "clone":
+        return _contiguous_if_all_are(compute)
     return compute
+
+
+def _contiguous_if_all_are(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """A pointwise operation whose result is contiguous if its operands are and have its shape.
+
+    On CUDA this decides about sizes like (N, C, 1, 1), whose strides fit either layout (``compute_fast_setup_type``,
+    aten/src/ATen/TensorIterator.cpp); tensors without bytes keep the strides instead.
+    """
+
+    def computed(*args: Any, **named: Any) -> Any:
+        made = compute(*args, **named)
+        if not isinstance(made, torch.Tensor) or not made.is_meta or not made.is_contiguous():
+            return made
+        operands = [one for one in (*args, *named.values()) if isinstance(one, torch.Tensor)]
+        if all(one.shape == made.shape and one.is_contiguous() for one in operands):
+            return torch.empty(made.shape, dtype=made.dtype, device="meta")
+        return made
+
+    return computed
 
 
 def _rms_norm_backward(

@@ -6,12 +6,14 @@ dimensions are first ordered and merged as in aten/src/ATen/TensorIterator.cpp.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from gpudash.memory.predicting.architecture import Architecture
+from gpudash.simulator.operations.scripts import Script
 
 MOST_THREADS = 512
 WARP = 32
@@ -64,6 +66,46 @@ class Loop:
     def outputs(self) -> int:
         """Number of results."""
         return math.prod(length for length, stride in zip(self.shape, self.result) if stride)
+
+
+def launch_script(
+    shape: Sequence[int],
+    stride: Sequence[int],
+    offset: int,
+    dims: Sequence[int],
+    kernel: Kernel,
+    architecture: Architecture,
+    behind: int = 0,
+) -> Script:
+    """The script of a reduction's launches.
+
+    Args:
+        shape, stride, offset, dims, kernel: as for `loop`.
+        behind: how many blocks the kernel itself has allocated before.
+    """
+    return _launch_script(tuple(shape), tuple(stride), offset, tuple(dims), kernel, architecture, behind)
+
+
+@functools.lru_cache(4096)
+def _launch_script(
+    shape: tuple[int, ...],
+    stride: tuple[int, ...],
+    offset: int,
+    dims: tuple[int, ...],
+    kernel: Kernel,
+    architecture: Architecture,
+    behind: int,
+) -> Script:
+    # a script is a list of requests in bytes; a negative number frees the n-th block
+    script: list[int] = []
+    taken = behind
+    for sizes in scratch(loop(shape, stride, offset, dims, kernel), kernel, architecture):
+        script += sizes
+        taken += len(sizes)
+        # a launch with two blocks frees both before the next starts, the second one first
+        if len(sizes) > 1:
+            script += [-taken, -(taken - 1)]
+    return tuple(script)
 
 
 def loop(shape: Sequence[int], stride: Sequence[int], offset: int, dims: Sequence[int], kernel: Kernel) -> Loop:

@@ -6,7 +6,6 @@ that CUB's algorithms choose are those that CUB reports for each architecture.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,8 +14,8 @@ import torch
 
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.simulator.convolutions import workspaces
-from gpudash.simulator.operations import batch_norm, reductions
-from gpudash.simulator.operations.reductions import Kernel
+from gpudash.simulator.operations import batch_norm
+from gpudash.simulator.operations.reductions import Kernel, launch_script
 from gpudash.simulator.operations.scripts import (
     HALVES,
     PLAIN,
@@ -35,41 +34,6 @@ from gpudash.simulator.operations.scripts import (
 def writer_of(name: str) -> Writer | None:
     """The function that returns the script of operation ``name`` for its arguments; ``None`` if there is no script."""
     return WRITERS.get(name)
-
-
-def _reducing(
-    shape: Sequence[int],
-    stride: Sequence[int],
-    offset: int,
-    dims: Sequence[int],
-    kernel: Kernel,
-    architecture: Architecture,
-    behind: int = 0,
-) -> Script:
-    """The script of the launches, after ``behind`` blocks that the kernel itself has allocated."""
-    return _launches(tuple(shape), tuple(stride), offset, tuple(dims), kernel, architecture, behind)
-
-
-@functools.lru_cache(4096)
-def _launches(
-    shape: tuple[int, ...],
-    stride: tuple[int, ...],
-    offset: int,
-    dims: tuple[int, ...],
-    kernel: Kernel,
-    architecture: Architecture,
-    behind: int,
-) -> Script:
-    # a script is a list of requests in bytes; a negative number frees the n-th block
-    script: list[int] = []
-    taken = behind
-    for sizes in reductions.scratch(reductions.loop(shape, stride, offset, dims, kernel), kernel, architecture):
-        script += sizes
-        taken += len(sizes)
-        # a launch with two blocks frees both before the next starts, the second one first
-        if len(sizes) > 1:
-            script += [-taken, -(taken - 1)]
-    return tuple(script)
 
 
 def _dims(tensor: torch.Tensor, dim: Any) -> list[int]:
@@ -107,14 +71,14 @@ def _reduction(kernel_of: Callable[[torch.dtype], Kernel]) -> Writer:
         if read == tensor.dtype:
             return (RESULT, *_of(tensor, dims, kernel, architecture))
         converted = torch.empty_like(tensor, dtype=read, device="meta")
-        launches = _reducing(converted.shape, converted.stride(), 0, dims, kernel, architecture, behind=1)
+        launches = launch_script(converted.shape, converted.stride(), 0, dims, kernel, architecture, behind=1)
         return (RESULT, tensor.numel() * read.itemsize, *launches)
 
     return written
 
 
 def _of(tensor: torch.Tensor, dims: Sequence[int], kernel: Kernel, architecture: Architecture) -> Script:
-    return _reducing(tensor.shape, tensor.stride(), int(tensor.storage_offset()), dims, kernel, architecture)
+    return launch_script(tensor.shape, tensor.stride(), int(tensor.storage_offset()), dims, kernel, architecture)
 
 
 def _sum_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -150,7 +114,7 @@ def _compared(partial: Callable[[torch.dtype], int], whole: bool = False) -> Wri
         dims = _dims(tensor, given.get("dim"))
         if whole and not tensor.is_contiguous():
             made = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
-            launches = _reducing(made.shape, made.stride(), 0, dims, kernel, architecture, behind=1)
+            launches = launch_script(made.shape, made.stride(), 0, dims, kernel, architecture, behind=1)
             return (RESULT, tensor.numel() * tensor.dtype.itemsize, *launches)
         return (RESULT, *_of(tensor, dims, kernel, architecture))
 
@@ -232,7 +196,7 @@ def _loss(given: Arguments, architecture: Architecture) -> Script:
     count = math.prod(sizes)
     launches: Script = ()
     if count:
-        launches = _reducing((count,), (1,), 0, (0,), _summing(dtype), architecture, behind=1)
+        launches = launch_script((count,), (1,), 0, (0,), _summing(dtype), architecture, behind=1)
     return (RESULT, count * dtype.itemsize, *launches)
 
 
@@ -406,7 +370,7 @@ def _layer_norm_backward(given: Arguments, architecture: Architecture) -> Script
     # the partial sums of weight and bias are allocated together; then each is reduced to a result, and they are freed
     taken = wanted
     for _ in range(wanted):
-        launches = _reducing((shared, width), (width, 1), 0, (0,), kernel, architecture, behind=taken + 1)
+        launches = launch_script((shared, width), (width, 1), 0, (0,), kernel, architecture, behind=taken + 1)
         script += [width * values.dtype.itemsize, *launches, -(taken + 1)]
         taken += 1 + sum(step > 0 for step in launches)
     return tuple(script)

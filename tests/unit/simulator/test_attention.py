@@ -115,6 +115,9 @@ CHOSEN = [
     (torch.bfloat16, {"capability": (9, 0), "dropout": 0.1}, SDPBackend.FLASH_ATTENTION),
     (torch.float32, {"capability": (9, 0)}, SDPBackend.EFFICIENT_ATTENTION),
     (torch.bfloat16, {"capability": (12, 0)}, SDPBackend.FLASH_ATTENTION),
+    (torch.float16, {"capability": (7, 5)}, SDPBackend.EFFICIENT_ATTENTION),
+    (torch.bfloat16, {"capability": (7, 5)}, SDPBackend.MATH),
+    (torch.float32, {"capability": (7, 5)}, SDPBackend.EFFICIENT_ATTENTION),
 ]
 
 

@@ -20,6 +20,7 @@ import torch
 from torch.nn import functional
 
 from gpudash.memory.predicting.architecture import USUAL_WORKSPACE_BYTES, WORKSPACE_CACHE_VARIABLE, Architecture
+from gpudash.simulator.convolutions import workspaces as workspaces_of_convolutions
 from gpudash.simulator.device.backend import Backend
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.simulator.dry_run.host_tensors import HostTensors
@@ -380,6 +381,65 @@ def test_a_convolutions_bias_adds_up_gradients_as_they_lie_when_their_copy_is_gi
         )
         assert asked == expected
         del results
+
+
+def test_torch_s_own_depthwise_convolution_makes_the_weight_s_gradient_first(dry: Backend) -> None:
+    asked = like(dry)
+    images, grad = (torch.empty(4, 32, 8, 8, device="sim") for _ in range(2))
+    weight = torch.empty(32, 1, 3, 3, device="sim")
+    rest = [1, 1], [1, 1], [1, 1], False, [0, 0], 32, [True, True, False]
+    for layout, expected in ((torch.contiguous_format, [1152, 32768]), (torch.channels_last, [32768, 1152])):
+        laid = [one.contiguous(memory_format=layout) for one in (grad, images, weight)]
+        asked.clear()
+        gradients = torch.ops.aten.convolution_backward(*laid, None, *rest)
+        assert asked == expected
+        del gradients, laid
+
+
+def test_a_depthwise_convolution_of_sequences_is_torch_s_own_but_in_float16(dry: Backend) -> None:
+    asked = like(dry)
+    for dtype, is_known in ((torch.float32, True), (torch.bfloat16, True), (torch.float16, False)):
+        values = torch.empty(4, 32, 64, device="sim", dtype=dtype)
+        weight = torch.empty(32, 1, 4, device="sim", dtype=dtype)
+        workspaces_of_convolutions.scratch.begin()
+        asked.clear()
+        result = torch.ops.aten.convolution(values, weight, None, [1], [3], [1], False, [0], 32)
+        assert asked == [result.numel() * dtype.itemsize]
+        assert (workspaces_of_convolutions.scratch.found().unknown_bytes == 0) is is_known
+        del result
+
+
+@pytest.mark.parametrize(
+    ("dtype", "converted"), [(torch.bfloat16, [6422528]), (torch.float16, []), (torch.float32, [])]
+)
+def test_a_batch_norm_of_volumes_with_channels_last_reduces_them_as_torch_does(
+    dtype: torch.dtype, converted: list[int], dry: Backend
+) -> None:
+    asked = like(dry, "9.0", 132)
+    volumes = torch.empty(2, 64, 4, 56, 56, device="sim", dtype=dtype, memory_format=torch.channels_last_3d)
+    asked.clear()
+    # without weights it is torch's in float32 too
+    results = torch.ops.aten.native_batch_norm(volumes, None, None, None, None, True, 0.1, 1e-5)
+    size = volumes.numel() * dtype.itemsize
+    partial = [12845056, 4, -4, -12845056]
+    assert asked == [size, 256, 256, *converted, *partial, *(-one for one in converted)]
+    del results
+
+
+def test_what_lies_in_either_layout_is_in_order_after_a_pointwise_operation_of_like_operands(dry: Backend) -> None:
+    like(dry)
+    pooled = torch.empty(4, 256, 1, 1, device="sim", memory_format=torch.channels_last)
+    assert pooled.stride() == (256, 1, 256, 256)
+    in_order = [torch.relu(pooled), torch.sigmoid(pooled), functional.silu(pooled), pooled + pooled, pooled**2]
+    assert all(one.stride() == (256, 1, 1, 1) for one in in_order)
+    kept = [
+        pooled + 1,
+        pooled.clone(),
+        pooled.double(),
+        functional.dropout(pooled),
+        pooled * pooled.view(4, 256, 1, 1)[0],
+    ]
+    assert all(one.stride() == (256, 1, 256, 256) for one in kept)
 
 
 @pytest.mark.parametrize("transposed", [False, True])
