@@ -29,8 +29,14 @@ MOST_SITES = 18
 BLOCK = 64
 """Events whose fullest is known beforehand."""
 
-FEW_EVENTS = 50_000
-"""In a picture up to which each of them is looked at."""
+PAINTED_AT_ONCE = 128
+"""Columns of pixels that are written together: so few that they stay in the processor's cache."""
+
+FEW_LINES = 256
+"""Of the program up to which what each of them holds is added up before the largest are known."""
+
+FEW_EVENTS = 300_000
+"""In a picture up to which each of them is looked at: they lie side by side, so that nothing has to be picked out."""
 
 OTHERS = -1
 """The line that stands for all smaller ones."""
@@ -72,6 +78,11 @@ class Allocations:
         change -= np.bincount(self.freed[ended] + 1, self.size[ended], events + 1)[: events + 1]
         level: Ints = np.cumsum(change).astype(np.int64)
         return level
+
+    @cached_property
+    def size_in_sums(self) -> Floats:
+        """Bytes of each, as they are added up: each sum would make them so again."""
+        return self.size.astype(np.float64)
 
     @cached_property
     def fullest_of_block(self) -> Ints:
@@ -160,8 +171,11 @@ def ribbons(
     # what nothing happens between is drawn once and repeated, which in a narrow picture is most of it
     shown, column_of = np.unique(moments, return_inverse=True)
     kept, first, end = _spans(found, shown)
-    size = found.size[kept].astype(np.float64)  # once, since each of the sums below would make it so
+    size = found.size_in_sums[kept]
     site = found.site[kept]
+    if len(kept) > apart and len(found.first_of_site) <= FEW_LINES:
+        by_line = _thickness(site, first, end, size, len(found.first_of_site), len(shown))
+        return _of_lines(found, by_line, low, high, moments, column_of)
     weight = size * (end - first)
     alone = np.zeros(0, np.int64)
     if len(kept) <= apart:
@@ -189,6 +203,27 @@ def ribbons(
     return Ribbons(low, high, moments, column_of, tops, allocation[order], sites[order])
 
 
+def _of_lines(found: Allocations, by_line: Floats, low: float, high: float, moments: Ints, column_of: Ints) -> Ribbons:
+    """The picture in which each line is one ribbon, from the bytes of each line in each column.
+
+    With many allocations in it this takes half the time of sorting out first which ribbon each of them belongs to.
+    """
+    lines = by_line.sum(axis=1)
+    large = _largest(lines, MOST_SITES)
+    large = large[lines[large] > 0]
+    # where its first allocation would be, a line lies; the others are the topmost
+    large = large[np.argsort(found.first_of_site[large], kind="stable")]
+    rest = lines > 0
+    rest[large] = False
+    sites = large
+    tops = by_line[large]
+    if rest.any():
+        sites = np.append(large, OTHERS)
+        tops = np.vstack((tops, by_line[rest].sum(axis=0)))
+    _stack_up(tops)
+    return Ribbons(low, high, moments, column_of, tops, np.full(len(sites), -1), sites)
+
+
 def by_group(found: Allocations, low: float, high: float, columns: int, group_of_line: Ints) -> Floats:
     """Bytes of each group of lines at the fullest moment of each column between two places, shape (groups, columns).
 
@@ -198,7 +233,7 @@ def by_group(found: Allocations, low: float, high: float, columns: int, group_of
     shown, column_of = np.unique(_fullest(found, low, high, columns), return_inverse=True)
     kept, first, end = _spans(found, shown)
     groups = int(group_of_line.max(initial=-1)) + 1
-    tops = _tops(group_of_line[found.site[kept]], first, end, found.size[kept].astype(np.float64), groups, len(shown))
+    tops = _tops(group_of_line[found.site[kept]], first, end, found.size_in_sums[kept], groups, len(shown))
     thick: Floats = np.diff(tops, axis=0, prepend=0.0)[:, column_of]
     return thick
 
@@ -210,16 +245,25 @@ def _fullest(found: Allocations, low: float, high: float, columns: int) -> Ints:
     filled = np.flatnonzero(np.diff(starts))
     if not len(filled):
         return moments.astype(np.int64)
-    events = _candidates(found, starts)
-    inside = found.level[events + 1]
-    edges = np.searchsorted(events, starts[filled])
+    begin, end = int(starts[0]), int(starts[-1])
+    if end - begin <= FEW_EVENTS:
+        events = None
+        inside = found.level[begin + 1 : end + 1]
+        edges = starts[filled] - begin
+    else:
+        events = _candidates(found, starts)
+        inside = found.level[events + 1]
+        edges = np.searchsorted(events, starts[filled])
     most = np.maximum.reduceat(inside, edges)
     counts = np.diff(np.append(edges, len(inside)))
     at = np.flatnonzero(inside == np.repeat(most, counts))
     first = at[np.searchsorted(at, edges)]
     # what a column begins with is in it as well
     higher = most > found.level[starts[filled]]
-    moments[filled[higher]] = events[first[higher]]
+    if events is None:
+        moments[filled[higher]] = first[higher] + begin
+    else:
+        moments[filled[higher]] = events[first[higher]]
     return moments.astype(np.int64)
 
 
@@ -230,8 +274,6 @@ def _candidates(found: Allocations, starts: Ints) -> Ints:
     each of its events is looked at.
     """
     begin, end = int(starts[0]), int(starts[-1])
-    if end - begin <= FEW_EVENTS:
-        return np.arange(begin, end)
     divided = np.unique(starts // BLOCK)
     whole = np.setdiff1d(np.arange(divided[0], divided[-1]), divided, assume_unique=True)
     each = (divided[:, None] * BLOCK + np.arange(BLOCK)).ravel()
@@ -266,13 +308,30 @@ def _largest(sizes: Floats | Ints, count: int) -> Ints:
 
 def _tops(of: Ints, first: NDArray[np.int32], end: NDArray[np.int32], size: Floats, count: int, columns: int) -> Floats:
     """Upper edges: what comes and goes at each column, added up along each ribbon, and then from the lowest up."""
+    tops = _thickness(of, first, end, size, count, columns)
+    _stack_up(tops)
+    return tops
+
+
+def _thickness(
+    of: Ints, first: NDArray[np.int32], end: NDArray[np.int32], size: Floats, count: int, columns: int
+) -> Floats:
+    """Bytes of each ribbon in each column, shape (count, columns)."""
     width = columns + 1
     begins = of * width
-    change = np.bincount(begins + first, size, count * width) - np.bincount(begins + end, size, count * width)
-    tops: Floats = np.cumsum(change.reshape(count, width)[:, :columns], axis=1)
-    for lower, upper in pairwise(tops):  # row by row in place: half the time of a sum down the columns
+    # in place, since memory that is asked of the system for each sum takes longer than the sum
+    change = np.bincount(begins + first, size, count * width)
+    change -= np.bincount(begins + end, size, count * width)
+    # of no allocations numpy counts in integers
+    thick = change.astype(np.float64, copy=False).reshape(count, width)
+    np.cumsum(thick, axis=1, out=thick)
+    return thick[:, :columns]
+
+
+def _stack_up(thick: Floats) -> None:
+    """Put each ribbon on the one below it, in place."""
+    for lower, upper in pairwise(thick):  # row by row: half the time of a sum down the columns
         upper += lower
-    return tops
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -291,7 +350,12 @@ class RibbonGround:
 
 
 def painted(
-    shown: Ribbons, colours: NDArray[np.uint32], height: int, scale: float, around: RibbonGround | None = None
+    shown: Ribbons,
+    colours: NDArray[np.uint32],
+    height: int,
+    scale: float,
+    around: RibbonGround | None = None,
+    spare: NDArray[np.uint32] | None = None,
 ) -> NDArray[np.uint32]:
     """Ribbons as pixels, shape (height, columns), from the top; 0 where there are none.
 
@@ -302,30 +366,52 @@ def painted(
         height: pixels.
         scale: pixels a byte.
         around: ``None`` for ribbons that stand on the lower edge, with nothing above them.
+        spare: pixels of a picture that nobody shows any more; the new one is written there if it has the same shape.
+            In new memory each frame would wait for the system to clear it.
     """
     if around is None:
         nothing = np.zeros(shown.tops.shape[1])
-        pixels = _columns_of_pixels(shown.tops, colours, height, scale, RibbonGround(nothing, nothing, 0))
+        ground = RibbonGround(nothing, nothing, 0)
+        pixels = _columns_of_pixels(shown.tops.copy(), colours, height, scale, ground, None)
         return np.take(pixels, shown.column_of, axis=1)
-    tops = np.take(shown.tops, shown.column_of, axis=1) + around.base
-    return _columns_of_pixels(tops, colours, height, scale, around)
+    tops = np.take(shown.tops, shown.column_of, axis=1)
+    tops += around.base
+    return _columns_of_pixels(tops, colours, height, scale, around, spare)
 
 
 def _columns_of_pixels(
-    tops: Floats, colours: NDArray[np.uint32], height: int, scale: float, around: RibbonGround
+    tops: Floats,
+    colours: NDArray[np.uint32],
+    height: int,
+    scale: float,
+    around: RibbonGround,
+    spare: NDArray[np.uint32] | None,
 ) -> NDArray[np.uint32]:
+    """Ribbons as pixels, shape (height, columns). ``tops`` is used up."""
     count, columns = tops.shape
+    tops *= scale
     # ribbon k goes from the edge in column k + 1 to the next one, in whole pixels from the bottom
     edges = np.empty((columns, count + 4), np.int32)
     edges[:, 0] = 0
     edges[:, 1] = _whole(around.base * scale, height)
-    edges[:, 2:-2] = _whole(tops * scale, height).T
+    edges[:, 2:-2] = _whole(tops, height).T
     edges[:, -2] = np.maximum(_whole(around.roof * scale, height), edges[:, -3])
-    edges[:, -1] = height
-    runs = np.diff(edges, axis=1).ravel()
-    palette = np.tile(np.concatenate(([0], colours, [around.colour, 0])).astype(np.uint32), columns)
-    pixels = np.repeat(palette, runs)
-    return np.ascontiguousarray(pixels.reshape(columns, height).T[::-1])
+    # above the highest of all columns nothing has to be sorted into rows
+    filled = max(1, int(edges[:, -2].max()))
+    edges[:, -1] = filled
+    runs = np.diff(edges, axis=1)
+    palette = np.concatenate(([0], colours, [around.colour, 0])).astype(np.uint32)
+    several = np.tile(palette, PAINTED_AT_ONCE)
+    pixels = spare
+    if pixels is None or pixels.shape != (height, columns):
+        pixels = np.empty((height, columns), np.uint32)
+    pixels[: height - filled] = 0
+    rows = pixels[height - filled :]
+    for begin in range(0, columns, PAINTED_AT_ONCE):
+        some = runs[begin : begin + PAINTED_AT_ONCE]
+        written = np.repeat(several[: some.size], some.ravel()).reshape(len(some), filled)
+        rows[:, begin : begin + len(some)] = written.T[::-1]
+    return pixels
 
 
 def _whole(pixels: Floats, height: int) -> Floats:

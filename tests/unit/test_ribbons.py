@@ -64,8 +64,9 @@ def test_a_peak_of_one_event_is_in_the_picture_of_ten_thousand() -> None:
     assert shown.tops[-1].max() == found.level.max()
 
 
-def test_of_very_many_events_each_column_is_still_drawn_at_its_fullest_moment() -> None:
-    found = _nested(40_000)
+@pytest.mark.parametrize("count", [40_000, 160_000])
+def test_of_very_many_events_each_column_is_still_drawn_at_its_fullest_moment(count: int) -> None:
+    found = _nested(count)
     begin, end = 777.5, len(found.place) - 333.25
     shown = ribbons(found, begin, end, 150)
     edges = np.ceil(np.linspace(begin, end, 151)).astype(int)
@@ -79,6 +80,27 @@ def test_single_allocations_flow_into_one_ribbon_a_line_where_there_are_too_many
     shown = ribbons(found, 0.0, float(len(found.place)), 300, apart=100)
     assert sorted(shown.site.tolist()) == [0, 1, 2, 3, 4]
     assert set(shown.allocation.tolist()) == {-1}
+
+
+def test_lines_added_up_before_the_largest_are_known_are_the_same_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = _nested(3000, lines=30)
+    end = float(len(found.place))
+    added_first = ribbons(found, 0.1 * end, 0.9 * end, 120, apart=10)
+    monkeypatch.setattr("gpudash.drawing.ribbons.FEW_LINES", 0)
+    sorted_out_first = ribbons(found, 0.1 * end, 0.9 * end, 120, apart=10)
+    assert added_first.site.tolist() == sorted_out_first.site.tolist()
+    assert added_first.tops.tolist() == sorted_out_first.tops.tolist()
+
+
+def test_a_picture_painted_over_another_one_shows_nothing_of_it() -> None:
+    shown = ribbons(_nested(500), 0.0, 600.0, 300)
+    colours = np.arange(1, len(shown.site) + 1, dtype=np.uint32)
+    around = RibbonGround(np.full(300, float(MIB)), np.full(300, 40.0 * MIB), 7)
+    scale = 1.2 / MIB
+    spare = np.full((60, 300), 99, np.uint32)
+    over = painted(shown, colours, 60, scale, around, spare)
+    assert over is spare
+    assert over.tolist() == painted(shown, colours, 60, scale, around).tolist()
 
 
 def test_the_smallest_lines_are_one_ribbon_on_top_of_all() -> None:

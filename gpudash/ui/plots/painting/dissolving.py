@@ -77,7 +77,7 @@ class RibbonsLayer(Layer):
 
     def show_ribbons(self, log: RequestLog | None, geometry: Geometry, ground: Ground | None) -> None:
         """Draw the log's allocations in the shown range. Draw nothing if they are too dense or there are none."""
-        self.picture = None
+        before, self.picture = self.picture, None
         extent = None
         if log is not None:
             extent = log.extent
@@ -85,12 +85,20 @@ class RibbonsLayer(Layer):
             low = max(geometry.origin_s + geometry.x_low, extent[0])
             high = min(geometry.origin_s + geometry.x_high, extent[1])
             if high - low >= geometry.seconds_per_pixel:
-                self._lay_out(log, geometry, ground, low, high)
+                self._lay_out(log, geometry, ground, low, high, before)
         self.setVisible(self.picture is not None)
         if self.picture is not None:
             self.update()
 
-    def _lay_out(self, log: RequestLog, geometry: Geometry, ground: Ground, low: float, high: float) -> None:
+    def _lay_out(
+        self,
+        log: RequestLog,
+        geometry: Geometry,
+        ground: Ground,
+        low: float,
+        high: float,
+        before: RibbonPicture | None,
+    ) -> None:
         found = log.allocations()
         area = geometry.area
         left = geometry.x_of(low)
@@ -108,7 +116,12 @@ class RibbonsLayer(Layer):
             font = self._font
         base = floor + _unseen(found, ground, low, high)
         around = RibbonGround(base, roof, ground.idle.rgba())
-        self.picture = RibbonPicture(log, found, low, high, place, scale, self._palette, around=around, font=font)
+        spare = None
+        if before is not None:
+            spare = before.pixels
+        self.picture = RibbonPicture(
+            log, found, low, high, place, scale, self._palette, around=around, font=font, spare=spare
+        )
         self._clip = area
 
     def text_at(self, point: QPointF) -> str:

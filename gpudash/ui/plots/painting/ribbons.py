@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QFont, QFontMetricsF, QImage, QPainter
 
-from gpudash.drawing.ribbons import OTHERS, Allocations, Floats, RibbonGround, Ribbons, painted, ribbons
+from gpudash.drawing.ribbons import OTHERS, Allocations, Floats, Ints, RibbonGround, Ribbons, painted, ribbons
 from gpudash.memory.frames import is_library
 from gpudash.memory.request_log import RequestLog
 from gpudash.telemetry.explanation import short
@@ -51,9 +51,11 @@ class RibbonPicture:
         around: the memory below and above the ribbons.
         font: the font of the labels; ``None`` for no labels.
         by_time: whether events are positioned by seconds.
+        spare: pixels of a picture that is not drawn any more, to paint in.
 
     Attributes:
         shown: the ribbons.
+        pixels: what is drawn, 0xAARRGGBB, shape (rows, columns).
         texts: the labels of the ribbons that have room for one.
     """
 
@@ -70,6 +72,7 @@ class RibbonPicture:
         around: RibbonGround | None = None,
         font: QFont | None = None,
         by_time: bool = True,
+        spare: NDArray[np.uint32] | None = None,
     ) -> None:
         self.place = place
         self.shown = ribbons(found, low, high, columns_of(place))
@@ -83,10 +86,10 @@ class RibbonPicture:
         height = max(1, round(place.height()))
         colours = ribbon_colours(self.shown, [line.category for line in log.lines], palette)
         # QImage does not own the pixels that it is built from
-        self._pixels = painted(self.shown, colours, height, scale, around)
-        rows, columns = self._pixels.shape
+        self.pixels = painted(self.shown, colours, height, scale, around, spare)
+        rows, columns = self.pixels.shape
         image_format = QImage.Format.Format_ARGB32_Premultiplied
-        self._image = QImage(self._pixels.data, columns, rows, 4 * columns, image_format)
+        self._image = QImage(self.pixels.data, columns, rows, 4 * columns, image_format)
         if font is not None and len(self.shown.site):
             metrics = QFontMetricsF(font)
             found_texts = ribbon_texts(
@@ -222,15 +225,12 @@ def ribbon_texts(
     # a sample of the columns is enough to find the largest
     thick = np.diff(shown.tops[alone][:, shown.column_of[::RANKED_BY]], axis=0, prepend=0.0)
     begins = np.concatenate(([0], alone[:-1] + 1))
+    largest = np.argsort(-thick.sum(axis=1))[:MOST_TEXTS]
+    lows = _edges(shown, begins[largest] - 1, height, scale, around)
+    highs = _edges(shown, alone[largest], height, scale, around)
     found = []
-    for group in np.argsort(-thick.sum(axis=1))[:MOST_TEXTS].tolist():
+    for group, low, high in zip(largest.tolist(), lows, highs, strict=True):
         ribbon = int(begins[group]) if begins[group] == alone[group] else -1 - int(begins[group])
-        low_high = shown.tops[[max(0, int(begins[group]) - 1), int(alone[group])]][:, shown.column_of]
-        if begins[group] == 0:
-            low_high[0] = 0.0
-        if around is not None:
-            low_high += around.base
-        low, high = np.clip(low_high * scale, 0.0, height)
         run = _level_run(low, high, line_px)
         if run is None:
             continue
@@ -241,6 +241,16 @@ def ribbon_texts(
             middle = height - (floor + roof) / 2
             found.append(RibbonText(text, QRectF(begin + INSET_PX, middle - line_px / 2, room, line_px)))
     return found
+
+
+def _edges(shown: Ribbons, rows: Ints, height: float, scale: float, around: RibbonGround | None) -> Floats:
+    """The upper edges of some ribbons in pixels from the bottom, a row each; of ribbon -1, what the lowest is on."""
+    edges = shown.tops[rows][:, shown.column_of]
+    edges[rows < 0] = 0.0
+    if around is not None:
+        edges += around.base
+    edges *= scale
+    return np.clip(edges, 0.0, height, out=edges)
 
 
 def _level_run(low: Floats, high: Floats, line_px: float) -> tuple[int, int, float, float] | None:
