@@ -206,9 +206,22 @@ class PeakFinder:
             found = str(own.absolute())
         if found is None and "/" not in first:
             raise BisectError(f"There is no program {first!r}.", "Write for example: -- python -m pytest tests")
+        words = []
         for word in program.command[1:]:
             self._check_word(word, program.folder)
-        return (found or first, *program.command[1:])
+            words.append(self._with_full_path(word, program.folder))
+        return (found or first, *words)
+
+    def _with_full_path(self, word: str, folder: Path) -> str:
+        """A word of the command; if it names a file outside the repository from ``folder``, with its full path.
+
+        The program runs in another folder, from which ``../train.py`` would be another file.
+        """
+        option, separator, value = word.rpartition("=")
+        path = Path(os.path.normpath(folder / value))
+        if not value or not _is_file(path) or self._is_within(path):
+            return word
+        return f"{option}{separator}{path}"
 
     def _check_word(self, word: str, folder: Path) -> None:
         """Refuse a file that no commit has: running it would import the working tree's modules, not the commit's."""
@@ -364,21 +377,42 @@ class PeakFinder:
         return environment
 
     def _place(self, place: str, folder: Path, tree: Path) -> str:
-        """A position with its path relative to the repository's top; outside the repository, unchanged."""
+        """A position with its path relative to the repository's top; outside the repository, with its full path."""
         file, separator, rest = place.partition(":")
+        if not file:
+            return place
         path = Path(os.path.normpath(folder / file))
-        if file and path.is_relative_to(tree):
-            return f"{path.relative_to(tree)}{separator}{rest}"
-        return place
+        if path.is_relative_to(tree):
+            path = path.relative_to(tree)
+        return f"{path}{separator}{rest}"
+
+    def _own_files(self) -> list[tuple[str, int, int]]:
+        """Path, size and time of the files that the program has outside the repository, where no commit tells them.
+
+        They are those that the command names, such as a script or its settings, and the modules beside a script.
+        """
+        program = self._program
+        named = [word.rpartition("=")[2] for word in program.command[1:]]
+        named.append(program.callable.rpartition(":")[0])
+        found: dict[str, tuple[str, int, int]] = {}
+        for word in named:
+            path = program.folder / word
+            if not word or not _is_file(path) or self._is_within(path):
+                continue
+            files = [path]
+            if path.suffix == ".py":
+                files += path.parent.glob("*.py")
+            for file in files:
+                with suppress(OSError):
+                    status = file.stat()
+                    found[str(file.resolve())] = (str(file.resolve()), status.st_size, status.st_mtime_ns)
+        return sorted(found.values())
 
     def _file(self, commit: Commit) -> Path:
         program = self._program
-        own = ""
-        file = program.callable.rpartition(":")[0]
-        if Path(file).is_absolute():
-            own = hashlib.sha256(read_regular(file, MOST_FILE_BYTES)).hexdigest()
         parts = [
-            *(FORMAT, __version__, commit.tree, str(self._inside), program.command, program.callable, own),
+            *(FORMAT, __version__, commit.tree, str(self._inside), program.command, program.callable),
+            self._own_files(),
             *(card_text(program.card), repr(program.target.settings), program.steps, self.measures, self._versions),
         ]
         key = hashlib.sha256(json.dumps(parts).encode("utf-8", "surrogateescape")).hexdigest()

@@ -10,6 +10,7 @@ from typing import Protocol
 from gpudash.session.predicting.bisecting.changed_lines import ChangedLine, changed_lines, largest
 from gpudash.session.predicting.bisecting.peaks import CommitPeaks, Peak, PeakFinder, SearchedProgram
 from gpudash.session.predicting.bisecting.repository import BisectError, Commit, Hunk, Repository
+from gpudash.system.foreign_files import read_regular_text
 from gpudash.telemetry.comparing.baseline import TOLERANCE
 from gpudash.units import format_bytes
 
@@ -22,6 +23,9 @@ AROUND = 3
 
 MOST_HUNKS = 3
 """How many hunks are shown if the commit touches none of the lines: of the lines' files, else of any Python file."""
+
+MOST_SOURCE_BYTES = 4 * 2**20
+"""Maximum size of a source file outside the repository whose lines are shown."""
 
 
 @dataclass(frozen=True)
@@ -341,9 +345,16 @@ class Search:
 
     def _with_text(self, line: ChangedLine, previous: Commit, commit: Commit) -> ChangedLine:
         """The line with its source."""
-        if not line.file or line.file.startswith("/"):
+        if not line.file:
             return line
-        source = self._repository.text_of(previous if line.is_gone else commit, line.file).splitlines()
+        if line.file.startswith("/"):
+            # A file outside the repository is the same at every commit.
+            try:
+                source = read_regular_text(line.file, MOST_SOURCE_BYTES).splitlines()
+            except (OSError, ValueError):
+                return line
+        else:
+            source = self._repository.text_of(previous if line.is_gone else commit, line.file).splitlines()
         if 0 < line.line <= len(source):
             return replace(line, text=source[line.line - 1].strip())
         return line

@@ -19,6 +19,7 @@ from tests.unit.session.bisecting.targets import target
 PYTEST = """#!/bin/sh
 echo run >> {log}
 echo "path $PYTHONPATH"
+echo "words $*"
 for word in "$@"; do
   case $word in --gpu-memory-report=*) report=${{word#*=}};; esac
 done
@@ -137,6 +138,32 @@ def test_what_is_kept_depends_on_the_command_and_the_card_and_damage_is_overlook
         assert file.stat().st_mode & 0o077 == 0
         file.write_text('{"peaks": [1]}')
     assert [kept(first), kept(first)] == [False, True]
+
+
+def test_a_script_outside_the_repository_is_found_from_the_checkout_and_asked_anew_once_it_changes(
+    history: History, tmp_path: Path
+) -> None:
+    history.commit("one", said="", report=report(("test_a", "passed", 1)))
+    repository = history.repository
+    commit = repository.commit("HEAD")
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    script = beside / "settings.py"
+    script.write_text("size = 1")
+    program = subject(history.folder, "../beside/settings.py", "--config=../beside/settings.py", "said")
+
+    def kept() -> bool:
+        with repository.checkout(commit) as checkout:
+            answer = PeakFinder(repository, checkout, program, commit, lambda: False).at(commit)
+            output = checkout.folder.parent / "output"
+            assert answer.kept or f"words {script} --config={script} said " in output.read_text()
+        return answer.kept
+
+    assert [kept(), kept()] == [False, True]
+    script.write_text("size = 10")
+    assert [kept(), kept()] == [False, True]
+    (beside / "imported.py").write_text("")
+    assert [kept(), kept()] == [False, True]
 
 
 @pytest.mark.parametrize(

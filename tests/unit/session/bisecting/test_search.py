@@ -108,6 +108,18 @@ def test_the_line_that_grew_is_named_where_the_commit_has_moved_it_with_the_hunk
     assert line.hunk is not None and "+model = build(wide=True)" in line.hunk.text
 
 
+def test_a_line_of_a_file_outside_the_repository_is_shown_with_its_text(history: History, tmp_path: Path) -> None:
+    bench = tmp_path / "bench.py"
+    bench.write_text("import train\nstep = train.step()\n")
+    small = Peak(100 * MIB, {f"{bench}:2": 40 * MIB, f"{tmp_path}/gone.py:2": 0})
+    large = Peak(150 * MIB, {f"{bench}:2": 90 * MIB, f"{tmp_path}/gone.py:2": 9 * MIB})
+    found = searched(history, KnownPeaks({str(number): small if number < 7 else large for number in range(FEW)}))
+    assert [(line.file, line.text) for line in found.lines] == [
+        (str(bench), "step = train.step()"),
+        (f"{tmp_path}/gone.py", ""),
+    ]
+
+
 @pytest.mark.parametrize(
     ("risen", "threshold", "said"),
     [
