@@ -44,7 +44,7 @@ class Read:
         headline: the verdict.
         need, free: of the run.
         margin: "" where the prediction has none.
-        largest: the line about the largest batch.
+        largest: the line about the largest batch; ``None`` where a change that fits is named instead.
         ways: what each change would need, of how much where that is said beside it, and whether it is said to fit.
     """
 
@@ -52,7 +52,7 @@ class Read:
     need: str
     free: str
     margin: str
-    largest: str
+    largest: str | None
     ways: list[tuple[str, str, str | None, str]]
 
 
@@ -82,7 +82,10 @@ def read_window(panel: FitPanel) -> Read:
         told = re.fullmatch(rf"(.*): (.*?); needs {SIZE}(?: of {SIZE})?(?: · .*)?", row.accessibleName())
         assert told is not None, row.accessibleName()
         ways.append((told[1], told[3], told[4], told[2]))
-    return Read(panel.headline.lstrip("✓✕≈ "), need, free, margin, largest, ways)
+    named = re.search(r"^fits with (.*)$", panel.figures, re.MULTILINE)
+    if named is not None:
+        assert (named[1], "fits") in [(change, fit) for change, _needs, _of, fit in ways]
+    return Read(panel.headline.lstrip("✓✕≈ "), need, free, margin, None if named else largest, ways)
 
 
 def read_terminal(found: Estimate) -> Read:
@@ -134,6 +137,9 @@ def check(read: Read, found: Estimate) -> None:
         if way["card_bytes"] is not None:
             assert beside - rounding(of or read.free) <= way["card_bytes"]
     largest = document["largest_batch_size"]
+    if read.largest is None:
+        assert not largest, "a change was named in place of a batch that fits"
+        return
     assert read.largest == (
         ""
         if largest is None
