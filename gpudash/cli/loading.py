@@ -7,11 +7,10 @@ changed, and the import only takes longer.
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
@@ -22,14 +21,13 @@ def load_window() -> None:
     # Everything imported and built now stays alive. Collecting garbage among it takes a tenth of the time to the first
     # paint; after that, the window's event loop collects.
     gc.disable()
-    with _uncompiled_methods():
-        for module in BEFORE_QT:
-            importlib.import_module(module)
-        importlib.import_module("PySide6.QtCore")
-        with _unread_sources():
-            with _unlisted_names():
-                importlib.import_module("pyqtgraph")
-            importlib.import_module("gpudash.ui.app")
+    for module in BEFORE_QT:
+        importlib.import_module(module)
+    importlib.import_module("PySide6.QtCore")
+    with _unread_sources():
+        with _unlisted_names():
+            importlib.import_module("pyqtgraph")
+        importlib.import_module("gpudash.ui.app")
     gc.freeze()  # the first collection, which may come before a slow first paint, skips all of it
 
 
@@ -42,52 +40,6 @@ BEFORE_QT = (
     "gpudash.session.predicting.estimates",
 )
 """Parts of the window that need no Qt; import them first, since PySide slows down every import after its own."""
-
-
-@contextmanager
-def _uncompiled_methods() -> Iterator[None]:
-    """Keep dataclasses from compiling their methods before these are called.
-
-    Up to Python 3.12, a dataclass compiles each of its methods by itself, six for a frozen one. For two hundred
-    classes that takes a quarter of the time to import the window, which creates objects of half of them, and compares,
-    hashes or prints few.
-    """
-    names = vars(dataclasses)
-    create = names.get(CREATES_METHOD)
-    if create is None:
-        yield
-        return
-
-    def create_later(name: str, *given: Any, **options: Any) -> Any:
-        return _later(name, lambda: create(name, *given, **options))
-
-    names[CREATES_METHOD] = create_later
-    try:
-        yield
-    finally:
-        names[CREATES_METHOD] = create
-
-
-def _later(name: str, create: Callable[[], Any]) -> Any:
-    """A method that puts in its own place what ``create()`` returns, when it is first called."""
-    created = None
-
-    def method(self: Any, /, *given: Any, **named: Any) -> Any:
-        nonlocal created
-        if created is None:
-            created = create()
-            created.__qualname__ = method.__qualname__
-        for owner in type(self).__mro__:  # with slots, a dataclass is not the class it was made of
-            if vars(owner).get(name) is method:
-                setattr(owner, name, created)
-        return created(self, *given, **named)
-
-    method.__name__ = name
-    return method
-
-
-CREATES_METHOD = "_create_fn"
-"""The function of `dataclasses` that compiles a method; it is private, and Python 3.13 has another."""
 
 
 @contextmanager
