@@ -206,21 +206,21 @@ class PeakFinder:
             found = str(own.absolute())
         if found is None and "/" not in first:
             raise BisectError(f"There is no program {first!r}.", "Write for example: -- python -m pytest tests")
-        words = []
-        for word in program.command[1:]:
-            self._check_word(word, program.folder)
-            words.append(self._with_full_path(word, program.folder))
-        return (found or first, *words)
+        arguments = []
+        for argument in program.command[1:]:
+            self._check_word(argument, program.folder)
+            arguments.append(self._with_full_path(argument, program.folder))
+        return (found or first, *arguments)
 
-    def _with_full_path(self, word: str, folder: Path) -> str:
-        """A word of the command; if it names a file outside the repository from ``folder``, with its full path.
+    def _with_full_path(self, argument: str, folder: Path) -> str:
+        """An argument of the command; if it names a file outside the repository from ``folder``, with its full path.
 
         The program runs in another folder, from which ``../train.py`` would be another file.
         """
-        option, separator, value = word.rpartition("=")
+        option, separator, value = argument.rpartition("=")
         path = Path(os.path.normpath(folder / value))
         if not value or not _is_file(path) or self._is_within(path):
-            return word
+            return argument
         return f"{option}{separator}{path}"
 
     def _check_word(self, word: str, folder: Path) -> None:

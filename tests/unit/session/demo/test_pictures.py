@@ -71,11 +71,11 @@ def test_a_leak_climbs_turn_by_turn_to_the_limit_and_what_is_refused_stands_over
     assert pictures[-1].code[2].state == "wrong"
 
 
-def test_of_a_long_loop_the_first_turns_and_the_last_are_steps() -> None:
+def test_of_a_long_loop_the_first_steps_and_the_last_are_shown() -> None:
     trace = leak(30)
     pictures = pictures_of(LinesTrace(trace.source, 4096 * MIB, trace.moments), SCRIPT)
-    turns = [picture.sentence.partition(":")[0] for picture in pictures if picture.sentence.startswith("Turn")]
-    assert turns == [f"Turn {turn}" for turn in (2, 3, 4, 5, 6, 27, 28, 29, 30)]
+    steps = [picture.sentence.partition(":")[0] for picture in pictures if picture.sentence.startswith("Step")]
+    assert steps == [f"Step {step}" for step in (2, 3, 4, 5, 6, 27, 28, 29, 30)]
     told = next(picture for picture in pictures if picture.sentence.startswith("Step 27"))
     assert told.sentence.endswith("1.31 GiB more than in step 6.")
 
