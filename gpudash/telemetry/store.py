@@ -526,27 +526,9 @@ class Store:
         """Add a marker, or create one for a warning or for a run's start or end."""
         if isinstance(event, Marker):
             self.end.markers.append(event)
-        elif (mark := _mark(event)) is not None and not self._is_marked(event):
+        elif (mark := _mark(event)) is not None:
             label, category = mark
             self.end.markers.append(Marker(time_s=event.time_s, run_id=event.run_id, label=label, category=category))
-
-    def _is_marked(self, event: Event) -> bool:
-        """Whether a warning of this level has a mark already: in the same run, or within `MARKED_APART_S` without one.
-
-        Memory that rises and falls with every step crosses a level many times a second; the first time says it.
-        """
-        if not isinstance(event, Warning):
-            return False
-        for marker in reversed(self.end.markers):
-            if marker.category != "warning":
-                continue
-            if marker.run_id != event.run_id:
-                return False
-            if event.run_id is None and event.time_s - marker.time_s > MARKED_APART_S:
-                return False
-            if marker.label == event.level:
-                return True
-        return False
 
     def _rename_beginning(self, run: RunView) -> None:
         """Correct the device in the marker of a run's start: at first it is a guess."""
@@ -557,10 +539,6 @@ class Store:
                     self.end.markers[place] = replace(marker, label=label)
                     self.renamed += 1
                 return
-
-
-MARKED_APART_S = 60.0
-"""Seconds after which a warning without a run is marked again."""
 
 
 BAD_ENDINGS = frozenset({"failed", "stopped by the guard", "out of memory"})

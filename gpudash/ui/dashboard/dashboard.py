@@ -39,7 +39,7 @@ from gpudash.telemetry.records import Event, Note, RemediesFound, RunEnd, RunSta
 from gpudash.telemetry.results.outcome import ended_badly, has_verdict, is_put_forward
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import Palette
-from gpudash.ui.dashboard.banner import COMMANDS, Banner
+from gpudash.ui.dashboard.banner import Banner
 from gpudash.ui.dashboard.card_chips import CardChooser
 from gpudash.ui.dashboard.cards import CardContent, DeviceCards, device_rows, gpu_card, host_card
 from gpudash.ui.dashboard.first_screen.page import FirstScreen
@@ -934,9 +934,8 @@ class Dashboard(PlotsPage):
             return
         for warning in self.banner.standing:
             now = live.standing(warning, self.forecasts.get(warning.device))
-            if now is None:  # its memory is not watched any more, so a command would act on something else
-                now = replace(warning, actions=tuple(name for name in warning.actions if name not in COMMANDS))
-            self.banner.say_now(warning, now)
+            if now is not None:
+                self.banner.say_now(warning, now)
 
     def _loading(self) -> str:
         live = self.session.live

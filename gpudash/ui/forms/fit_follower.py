@@ -72,7 +72,6 @@ class FitFollower:
         self._running = False
         self._ghost: GhostView | None = None
         self._ghost_wanted = True
-        self._form: object = None
         self._run_id = self._newest_run_id()
         self._of_run: _OfRun | None = None
         # `remedy` is queried at every frame: keep the view object while its drawing is the same.
@@ -133,11 +132,7 @@ class FitFollower:
         """Request a new prediction with the next frame; the process drops the current one then."""
         if self._running:
             return
-        form = self._panel.device_name, self._panel.script.script() if self._panel.watching else self._panel.spec()
-        # The panel also reports that its form is back after a program was watched: that is no new question, and the
-        # plot keeps the measurements.
-        self._ghost_wanted = self._ghost_wanted or form != self._form
-        self._form = form
+        self._ghost_wanted = True
         # Keep the old ghost, faded, until the next one is ready, so that nothing jumps while the user types.
         self._fade()
         self._fade_cards()

@@ -268,19 +268,6 @@ def test_warnings_and_runs_are_marked_in_the_plots(store: Store) -> None:
     ]
 
 
-def test_memory_that_rises_and_falls_with_every_step_is_marked_once_a_level_and_run(store: Store) -> None:
-    for number in range(6):
-        for level in ("warning", "critical", "passed"):
-            store.apply(Warning(time_s=number / 6, run_id=1, level=level, device="host", text=""))
-    store.apply(Warning(time_s=1.1, run_id=2, level="critical", device="host", text=""))
-    for time_s in (2.0, 30.0, 90.0, 95.0):
-        store.apply(Warning(time_s=time_s, level="critical", device="host", text=""))
-    labels = [(marker.label, marker.run_id, marker.time_s) for marker in store.markers]
-    assert labels[:3] == [("warning", 1, 0.0), ("critical", 1, 0.0), ("passed", 1, 0.0)]
-    assert labels[3:] == [("critical", 2, 1.1), ("critical", None, 2.0), ("critical", None, 90.0)]
-    assert store.event_count == 23, "every one stays in the list of events"
-
-
 def test_a_program_and_a_stopped_run_are_marked_in_the_words_of_the_window(store: Store) -> None:
     store.apply(RunStarted(time_s=0.0, run_id=1, workload="watch", device="cpu", spec={}))
     store.apply(RunEnd(time_s=1.0, run_id=1, status="cancelled", seconds=1.0, steps=1, result={}))
