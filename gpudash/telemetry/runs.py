@@ -65,8 +65,18 @@ ENDINGS: Mapping[str, str] = {
 }
 """How a run ended, in the words of every place that shows it."""
 
+NO_LONGER_WATCHED = "no longer watched"
+"""How the watching of a program ended that had been running before: it runs on."""
+
 NEWEST_STAGES = 200
 """How many of the newest executions of stages a digest lists; its sums cover all."""
+
+
+def ending_text(status: str, spec: Mapping[str, Any]) -> str:
+    """How a run with this status and spec ended, in a word or two; the status itself while it runs."""
+    if status == "cancelled" and "pid" in spec:
+        return NO_LONGER_WATCHED
+    return ENDINGS.get(status, status)
 
 
 def item_of(workload: str) -> str:

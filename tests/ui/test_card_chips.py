@@ -19,9 +19,9 @@ from gpudash.session import Answer
 from gpudash.session.predicting.estimator import Problem
 from gpudash.system.settings import Settings, load_settings
 from gpudash.telemetry.records import Sample
+from gpudash.telemetry.runs import WATCH
 from gpudash.ui.colours import DARK
 from gpudash.ui.dashboard.card_chips import OFFERED, CardChip, CardChooser, ChipContent
-from gpudash.ui.forms.run_progress import WATCH
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
 from tests.ui.asked_form import ask_again, asked_window

@@ -24,7 +24,7 @@ from pytestqt.qtbot import QtBot
 
 import gpudash.ui
 from gpudash.specs import workloads
-from gpudash.ui.forms.run_progress import WATCH
+from gpudash.telemetry.runs import WATCH
 from gpudash.ui.forms.spec_form import SpecForm
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 from gpudash.ui.widgets.fields import ChoiceField

@@ -149,9 +149,9 @@ def _print(comparison: "Comparison") -> None:
 
 def _described(run: "ComparedRun") -> str:
     from gpudash.devices.names import shown_devices
-    from gpudash.telemetry.runs import ENDINGS
+    from gpudash.telemetry.runs import ending_text
 
-    status = ENDINGS.get(run.view.status, run.view.status)
+    status = ending_text(run.view.status, run.view.spec)
     return f"{run.label}: {run.view.workload} on {shown_devices(run.view.device, run.view.spec)}, {status}"
 
 

@@ -1,6 +1,5 @@
 """``gpudash runs``: the recorded runs, and the result of one of them."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,9 +66,10 @@ def _show(text: str, *, as_json: bool) -> int:
         return Exit.FINISHED
     from gpudash.memory.explaining.explanation_text import report
     from gpudash.telemetry.results.outcome import outcome_rows
+    from gpudash.telemetry.runs import ending_text
 
     console = stdout()
-    status = _ending(found.view.status, found.view.spec)
+    status = ending_text(found.view.status, found.view.spec)
     console.print(f"{found.label}: {found.view.workload} on {found.view.device}, {status}", soft_wrap=True)
     for name, value in outcome_rows(summary):
         console.print(f"{name}  {value}", soft_wrap=True)
@@ -118,15 +118,6 @@ def _recording(path: Path, facts: "Facts") -> dict[str, Any]:
     }
 
 
-def _ending(status: str, spec: Mapping[str, Any]) -> str:
-    """How a run ended, in words; a program that was running already runs on when it is no longer watched."""
-    from gpudash.telemetry.runs import ENDINGS
-
-    if status == "cancelled" and "pid" in spec:
-        return "no longer watched"
-    return ENDINGS.get(status, status)
-
-
 def _run(run: "RunFacts") -> dict[str, Any]:
     return {
         "number": run.number,
@@ -145,6 +136,7 @@ def _run(run: "RunFacts") -> dict[str, Any]:
 
 def _print(where: Path, found: "list[tuple[Path, Facts]]", there: int) -> None:
     from gpudash.session.recordings.run_names import kind_of_run
+    from gpudash.telemetry.runs import ending_text
     from gpudash.units import format_bytes, format_duration
 
     console = stdout()
@@ -161,7 +153,7 @@ def _print(where: Path, found: "list[tuple[Path, Facts]]", there: int) -> None:
                 peak = format_bytes(run.peak_bytes)
             name = f"{path.name}#{run.number}"
             what = run.label.title or kind_of_run(run)
-            table.add_row(name, what, run.device, _ending(run.status, run.spec), took, peak)
+            table.add_row(name, what, run.device, ending_text(run.status, run.spec), took, peak)
         if not facts.runs:
             table.add_row(path.name, "damaged" if facts.damage else "nothing was run", "", "", "", "")
     print_table(table, console, cut=("recording", "run"))

@@ -37,7 +37,7 @@ from gpudash.telemetry.explanation import Remedy
 from gpudash.telemetry.plots import CurveSpec, PlotSpec, memory_plot, plots_for, run_in_view
 from gpudash.telemetry.records import Event, Note, RemediesFound, RunEnd, RunStarted, Table, Topic
 from gpudash.telemetry.results.outcome import ended_badly, has_verdict, is_put_forward
-from gpudash.telemetry.runs import RunView
+from gpudash.telemetry.runs import WATCH, RunView
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.banner import Banner
 from gpudash.ui.dashboard.card_chips import CardChooser
@@ -51,7 +51,6 @@ from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs
 from gpudash.ui.dashboard.view_bar import ViewBar
 from gpudash.ui.explanation.view import ExplanationView
 from gpudash.ui.forms.fit_follower import FitFollower
-from gpudash.ui.forms.run_progress import WATCH
 from gpudash.ui.forms.workload_panel import WorkloadPanel, put_into_panel
 from gpudash.ui.plots.prediction.copies import CopiesView, copies_plot
 from gpudash.ui.plots.prediction.ghost import COLOURS, GhostView

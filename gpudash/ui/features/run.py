@@ -24,12 +24,12 @@ from gpudash.session.live.machine import program_of_run
 from gpudash.session.live.running import DEFAULT_STEPS, MOST_STEPS
 from gpudash.session.watching.attaching.candidates import Candidate, candidates
 from gpudash.telemetry.records import Event, Note, RunEnd, Topic
-from gpudash.telemetry.runs import RunView, run_of
+from gpudash.telemetry.runs import WATCH, RunView, run_of
 from gpudash.ui.dashboard.banner import python_of, report_of
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.features.file import save_recording
 from gpudash.ui.forms.last_form import LastForm, remember_form
-from gpudash.ui.forms.run_progress import WATCH, asks_nothing
+from gpudash.ui.forms.run_progress import asks_nothing
 from gpudash.ui.forms.start_button import name_of_stop
 from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.layouts import in_column, in_row

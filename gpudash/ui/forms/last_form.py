@@ -13,7 +13,7 @@ from PySide6.QtCore import QObject
 
 from gpudash.session.source import DashboardSource
 from gpudash.specs import Spec, invalid_fields, workloads
-from gpudash.ui.forms.run_progress import WATCH
+from gpudash.telemetry.runs import WATCH
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 from gpudash.ui.widgets.remembered import recall, remember
 

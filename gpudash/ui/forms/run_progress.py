@@ -14,19 +14,14 @@ from gpudash.session.watching.program import StopProgress
 from gpudash.specs import ComparisonSpec
 from gpudash.telemetry.ranks.rows import ranks_text
 from gpudash.telemetry.results.outcome import stop_text
-from gpudash.telemetry.runs import ENDINGS, RunView, item_of
+from gpudash.telemetry.runs import ENDINGS, WATCH, RunView, item_of
 from gpudash.ui.forms.attached_page import PID
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.units import format_count, format_left, format_percent, format_throughput
 
-"""How a run ended, in a word or two."""
-
 LEFT = "No longer watched; it keeps running"
 """Text for a process that was already running and is no longer watched."""
-
-WATCH = "watch"
-"""Workload of the user's own program, whose number of steps is unknown."""
 
 
 def asks_nothing(run: RunView) -> bool:

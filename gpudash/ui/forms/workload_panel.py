@@ -27,14 +27,14 @@ from gpudash.devices.names import Device
 from gpudash.memory.watching.growth import Forecast
 from gpudash.session.watching.program import StopProgress
 from gpudash.specs import DEFAULT_WORKLOAD, ModelSpec, Spec, flag, workloads
-from gpudash.telemetry.runs import RunView
+from gpudash.telemetry.runs import WATCH, RunView
 from gpudash.ui.forms import attached_page
 from gpudash.ui.forms.attached_page import PID, AttachedPage
 from gpudash.ui.forms.device_forms import OTHERS, ComparisonForm, DeviceChoice, form_of
 from gpudash.ui.forms.fit_panel import FitPanel
 from gpudash.ui.forms.model_form import ModelForm
 from gpudash.ui.forms.parallel_form import ParallelForm
-from gpudash.ui.forms.run_progress import WATCH, RunProgress, asks_nothing, stop_progress
+from gpudash.ui.forms.run_progress import RunProgress, asks_nothing, stop_progress
 from gpudash.ui.forms.script_form import SUMMARY, TITLE, Script, ScriptForm
 from gpudash.ui.forms.script_prediction import ScriptPrediction
 from gpudash.ui.forms.spec_form import LABEL_WIDTH, SpecForm, StillScrollArea, preset_text

@@ -20,7 +20,7 @@ from gpudash.session.recordings.run_names import kind_of_run, run_name
 from gpudash.system.foreign_text import tab_separated
 from gpudash.telemetry.comparing.comparison import value_text
 from gpudash.telemetry.recording.facts import RunFacts
-from gpudash.telemetry.runs import ENDINGS
+from gpudash.telemetry.runs import ending_text
 from gpudash.ui.colours import Palette
 from gpudash.ui.widgets.tables import ARROW_ROOM, Column, Index, RowsModel
 from gpudash.units import format_bytes, format_date, format_duration
@@ -29,12 +29,6 @@ ALARMING = ("out of memory", "failed", "damaged")
 """Endings shown in the alarm colour."""
 
 UNREAD, UNKNOWN = "…", "–"
-
-NO_LONGER_WATCHED = "no longer watched"
-"""Ending of a program that was running already, and ran on when it was no longer watched."""
-
-_ENDINGS = {**ENDINGS, "running": "broken off"}
-"""A "running" run in a session without a writer was killed."""
 
 RunKey = tuple[Path, int]
 """A recording and the number of one of its runs; 0 is the session itself."""
@@ -99,11 +93,11 @@ def ending_of(row: LibraryRow) -> str:
     """How a run ended, or the state of a session, in a word or two."""
     entry, run = row.entry, row.run
     if run is not None:
-        if run.status == "running" and entry.written:
+        if run.status != "running":
+            return ending_text(run.status, run.spec)
+        if entry.written:
             return "running now"
-        if run.status == "cancelled" and "pid" in run.spec:
-            return NO_LONGER_WATCHED
-        return _ENDINGS.get(run.status, run.status)
+        return "broken off"  # in a session without a writer, it was killed
     if entry.facts is None:
         return UNREAD
     if entry.written:

@@ -22,9 +22,9 @@ from PySide6.QtWidgets import QAbstractItemView, QListView, QStyle, QStyledItemD
 
 from gpudash.session.recordings.library import LibraryEntry
 from gpudash.session.recordings.session_runs import NOWHERE
+from gpudash.telemetry.runs import NO_LONGER_WATCHED
 from gpudash.ui.colours import Palette
 from gpudash.ui.recordings.library_table import (
-    NO_LONGER_WATCHED,
     UNKNOWN,
     LibraryRow,
     RunKey,

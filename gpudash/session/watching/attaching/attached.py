@@ -162,8 +162,10 @@ class Attached:
     """It is never asked to end."""
 
     finding_need_s = None
-    after_end = ""
     """It is not run again."""
+
+    after_end = ""
+    """Nothing is found out about it once it has ended."""
 
     def stop(self, when: str) -> None:
         """Detach; the process keeps running."""
