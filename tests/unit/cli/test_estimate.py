@@ -213,7 +213,7 @@ def test_what_was_known_when_the_time_was_over_is_printed_with_a_warning(
     assert run(["estimate", *ON_SIM, "--time-limit", "0.2", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["fits"] is False
-    assert "in part" in document["warnings"][0]
+    assert "only partly known" in document["warnings"][0]
 
 
 RANK = {
