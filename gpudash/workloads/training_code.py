@@ -489,6 +489,8 @@ def ranks_code(spec: TrainingSpec, device: str) -> list[str]:
         *_wrapped(spec),
         f"own = slice(rank * {rank.step_batch}, (rank + 1) * {rank.step_batch})  # this rank's part of each batch",
         *_rank_steps(spec, rank, device),
+        # Gloo's threads outlive the group. One that still holds a tensor when Python shuts down aborts the process.
+        *lines_if(not on_gpu, "distributed.barrier()  # the last tensors are returned before Python shuts down"),
         "distributed.destroy_process_group()",
     ]
 
