@@ -33,7 +33,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 run: $(VENV)/.ready  ## Start gpudash; without a display it runs in the terminal and leaves a picture.
 	GPUDASH_HOME=$(CURDIR)/build $(BIN)/gpudash
 
-test: $(VENV)/.ready  ## The tests that need no process of their own, one real window and one real run.
+test: $(VENV)/.ready  ## Five minutes of tests: of what needs no process of its own, with one real window and one real run.
 	$(PYTEST) --quick
 
 # A program that a test starts keeps nothing that it compiled (tests/conftest.py), and pytest compiles in its own way.
@@ -67,7 +67,7 @@ ifndef CUDA_TESTS
 endif
 
 newest: $(CUDA)/.ready  ## The fast tests of what meets torch, with the newest: its CUDA build, as on a machine without a driver.
-	$(CUDA)/bin/python -m tests.cuda_standin --torch $(CUDA_TORCH_NEWEST) --gpus 0 --program -m $(PYTEST_OPTIONS) --quick $(MEETING_TORCH)
+	$(CUDA)/bin/python -m tests.cuda_standin --torch $(CUDA_TORCH_NEWEST) --gpus 0 --program -m $(PYTEST_OPTIONS) -m "fast or window or sample" $(MEETING_TORCH)
 
 # lint, the wheel and the CUDA builds leave a core idle each, on which the tests are compiled.
 # Of tests that start processes it runs one half at each commit and the other at the next, of tables of programs every

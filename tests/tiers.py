@@ -5,7 +5,8 @@
 * ``window``: everything else under ``tests/ui``.
 * ``fast``: everything else. A fast or window test that starts a Python all the same fails and says so.
 
-``--quick`` runs ``fast``, ``window`` in one theme, and what is marked ``sample`` of the rest.
+``--quick`` runs of ``fast`` every test function, of ``window`` one function in `WINDOWS`, each with its first row
+alone, and what is marked ``sample`` of the rest: five minutes on two cores, for everybody who tries whether it works.
 
 ``--table-sample N`` runs every N-th row of what is marked ``table``: many programs of one kind, each started several
 times, whose rows seldom fail alone.
@@ -35,8 +36,12 @@ TESTS = Path(__file__).parent
 PLACES_OF_PROCESSES = ("end_to_end", "cuda_standin", "gpu")
 PLACE_OF_WINDOWS = "ui"
 
+WINDOWS = 3
+"""``--quick`` runs one window test in so many."""
+
 LEFT_OUT = {
-    "light": "in the light theme that passed in the dark one",
+    "row": "whose function ran with another row of its parameters",
+    "window": "of the window, two in three of them",
     "process": "that start a process of their own",
     "long": "that take long (soak, operator samples, known peaks, fuzzing)",
 }
@@ -69,23 +74,6 @@ def assign(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: -slowest[item.path])
 
 
-def quick(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item], Counter[str]]:
-    """The tests that ``--quick`` runs, those it leaves out, and how many of each kind in `LEFT_OUT`."""
-    names = {item.nodeid for item in items}
-    kept, left, why = [], [], Counter[str]()
-    for item in items:
-        tier = next(tier for tier in TIERS if item.get_closest_marker(tier))
-        dark = item.nodeid.replace("light", "dark")
-        if tier == "window" and dark != item.nodeid and dark in names:
-            tier = "light"
-        if tier in LEFT_OUT and not item.get_closest_marker("sample"):
-            left.append(item)
-            why[tier] += 1
-        else:
-            kept.append(item)
-    return kept, left, why
-
-
 class HasMarks(Protocol):
     """As much of a test as a choice among its rows asks for."""
 
@@ -98,6 +86,39 @@ class HasMarks(Protocol):
 Row = TypeVar("Row", bound=HasMarks)
 
 
+def quick(items: Sequence[Row]) -> tuple[list[Row], list[Row], Counter[str]]:
+    """The tests that ``--quick`` runs, those it leaves out, and how many of each kind in `LEFT_OUT`."""
+    seen = set[str]()
+    kept, left, why = [], [], Counter[str]()
+    for item in items:
+        reason = _reason_to_leave_out(item, seen)
+        seen.add(_function(item))
+        if reason is None:
+            kept.append(item)
+        else:
+            left.append(item)
+            why[reason] += 1
+    return kept, left, why
+
+
+def _reason_to_leave_out(item: HasMarks, seen: set[str]) -> str | None:
+    """Why `quick` leaves the test out, a key of `LEFT_OUT`; None where it runs. `seen`: functions met before."""
+    if item.get_closest_marker("sample"):
+        return None
+    for tier in ("process", "long"):
+        if item.get_closest_marker(tier):
+            return tier
+    function = _function(item)
+    if item.get_closest_marker("window") and zlib.crc32(function.encode()) % WINDOWS:
+        return "window"
+    return "row" if function in seen else None
+
+
+def _function(item: HasMarks) -> str:
+    """The test's name without its row of parameters."""
+    return item.nodeid.partition("[")[0]
+
+
 def sampled(items: Sequence[Row], every: int) -> tuple[list[Row], list[Row]]:
     """The tests that run where every so many-th row of a table does, and those that do not."""
     kept, left = [], []
@@ -106,7 +127,7 @@ def sampled(items: Sequence[Row], every: int) -> tuple[list[Row], list[Row]]:
         if item.get_closest_marker("table") is None:
             kept.append(item)
             continue
-        function = item.nodeid.partition("[")[0]
+        function = _function(item)
         if rows[function] % every == 0:
             kept.append(item)
         else:
@@ -120,8 +141,7 @@ def in_share(items: Sequence[Row], share: int, shares: int) -> tuple[list[Row], 
     kept, left = [], []
     for item in items:
         is_slow = item.get_closest_marker("process") or item.get_closest_marker("long")
-        function = item.nodeid.partition("[")[0]
-        if is_slow and zlib.crc32(function.encode()) % shares != share % shares:
+        if is_slow and zlib.crc32(_function(item).encode()) % shares != share % shares:
             left.append(item)
         else:
             kept.append(item)

@@ -47,3 +47,16 @@ def test_every_slow_test_is_in_one_share_with_all_its_rows_and_the_others_are_in
     assert len(first) > len(others) and len(second) > len(others)
     functions = [{row.nodeid.partition("[")[0] for row in share if row.tier != "fast"} for share in (first, second)]
     assert not functions[0] & functions[1]
+
+
+def test_a_quick_run_takes_of_what_needs_no_process_the_first_row_and_of_the_window_one_function_in_three() -> None:
+    fast = [Row(f"test_kinds.py::test_kind[{row}]", tier="fast") for row in range(3)]
+    slow = [Row("test_kinds.py::test_run", tier="process"), Row("test_kinds.py::test_soak", tier="long")]
+    windows = [Row(f"test_window.py::test_{number}[{row}]", tier="window") for number in range(90) for row in range(2)]
+
+    kept, left, why = tiers.quick([*fast, *slow, *windows])
+
+    assert kept[0] == fast[0] and {*fast[1:], *slow} <= set(left)
+    functions = [row.nodeid.partition("[")[0] for row in kept if row.tier == "window"]
+    assert len(functions) == len(set(functions)) and 15 < len(functions) < 45
+    assert why == {"row": 2 + len(functions), "process": 1, "long": 1, "window": 2 * (90 - len(functions))}
