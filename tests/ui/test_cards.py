@@ -230,3 +230,11 @@ def test_the_card_of_a_gpu_that_torch_tells_of_says_when_it_is_read(qtbot: QtBot
     store.apply(Sample(1.0, "gpu", "xpu:0", {"used_bytes": 4 * GIB, "total_bytes": 12 * GIB}))
     content = gpu_card(store, told, "xpu:0", 0.85)
     assert (content.state, content.used) == ("", 4 * GIB) and "reported by torch" in content.details
+
+
+def test_a_simulated_card_names_the_gpu_it_is_like_beside_its_badge_also_where_there_is_little_room(
+    qtbot: QtBot,
+) -> None:
+    like = replace(gpu(0, "Simulated RTX 4060"), simulated=True)
+    card = made(qtbot, cards.COMPACT_PX, compact=True, content=gpu_card(FakeSession([like]).store, like, "sim:0", 0.85))
+    assert card._name.text() == "sim:0 · RTX 4060"

@@ -14,7 +14,16 @@ from PySide6.QtGui import QColor, QEnterEvent, QKeyEvent, QMouseEvent, QPainter,
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.devices.health import marks, xid
-from gpudash.devices.names import OF_AN_INSTANCE, SHARED, SIMULATED, Device, Gpu, badged_name, short_product
+from gpudash.devices.names import (
+    OF_AN_INSTANCE,
+    SHARED,
+    SIMULATED,
+    Device,
+    Gpu,
+    badged_name,
+    known_product,
+    short_product,
+)
 from gpudash.devices.simulated_cards import is_program_card
 from gpudash.memory.predicting.card_text import CardsAnswer, CardText, Standing
 from gpudash.session.recordings.run_names import process_text
@@ -428,10 +437,13 @@ def gpu_card(store: Store, gpu: Gpu, name: str, warn_ratio: float) -> CardConten
         details.append(OF_AN_INSTANCE)
     elif gpu.instances:
         details.append(f"divided into {gpu.instances} MIG instances, which programs use instead")
+    product = short_product(gpu.product)
+    if gpu.simulated:  # the badge says so beside it, where the name's words have little room
+        product = known_product(gpu.product) or product
     return CardContent(
         key=key,
         device=badged_name(name),
-        product=short_product(gpu.product),
+        product=product,
         used=used,
         total=total,
         memory_name=SHARED if gpu.shared_memory else "VRAM",
