@@ -253,7 +253,9 @@ def _run_command(argv: Sequence[str]) -> int:
         return print_failure(error, as_json)
     # Both types are evaluated only when an exception occurs, so their imports cost nothing otherwise.
     except (_parser_error(), _validation_error()) as error:
-        return print_failure(RequestError(_sentence(error), _remedy(app, argv)), as_json)
+        failure = RequestError(_sentence(error), _remedy(app, argv))
+        failure.__cause__ = error
+        return print_failure(failure, as_json)
     except BrokenPipeError:
         discard_stdout()
         return Exit.FINISHED

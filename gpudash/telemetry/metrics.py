@@ -45,7 +45,7 @@ class Metric:
     """One column of a reading table.
 
     Attributes:
-        name: column name; ends with the unit, unless it is a ratio from 0 to 1.
+        name: column name; its ending says what it counts (`_WRITINGS`), also of a share from 0 to 1.
         type: SQLite type. Bytes and counts are INTEGER, other numbers REAL.
         title: name in words, in lower case.
         served: name in a scrape, by Prometheus's conventions; "" if it is not served.

@@ -123,8 +123,9 @@ class Store:
 
     One thread applies records. Any thread may read, holding `lock` meanwhile, and copying what it keeps. Methods that
     read do not take the lock themselves, so that a drawing uses one consistent state.
-    Answers are of the moment ``at`` that a method is given, else of `position_s`. A moment behind the newest record is
+
     Results are for the moment ``at`` if given, else for `position_s`. A moment after the newest record means the end.
+
     Args:
         backend: reads what the store does not hold; by default nothing.
         buckets: number of buckets of every series; see `Series`.

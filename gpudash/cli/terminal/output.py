@@ -296,13 +296,30 @@ def print_failure(error: RequestError, as_json: bool) -> int:
 
 
 def _place(error: RequestError) -> str:
-    """The module and line that raised the error."""
-    traceback = error.__traceback__
-    if traceback is None:
-        return "the parser of command lines"
-    while traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    return f"{traceback.tb_frame.f_globals['__name__']}:{traceback.tb_lineno}"
+    """The line of ours that refused the request, that which raised the first exception, and the flag that it was about,
+    without its value."""
+    places: list[str] = []
+    cause: BaseException | None = error
+    while cause is not None:
+        places += _lines_of(cause)[-1:]
+        cause = cause.__cause__ or cause.__context__
+    if error.__traceback__ is None or not places:
+        places[:1] = ["the parser of command lines"]
+    found = dict.fromkeys((places[0], places[-1]))
+    argument = getattr(error.__cause__, "argument", None)  # of an error of the parser
+    if argument is not None and argument.name.startswith("-"):
+        found[argument.name] = None
+    return ", ".join(found)
+
+
+def _lines_of(error: BaseException) -> list[str]:
+    """The lines of gpudash that an exception passed, the one that raised it last; those of this module, which raises
+    for others, are left out."""
+    from traceback import walk_tb
+
+    modules = [(frame.f_globals["__name__"], line) for frame, line in walk_tb(error.__traceback__)]
+    ours = [(module, line) for module, line in modules if module.startswith("gpudash.") and module != __name__]
+    return [f"{module}:{line}" for module, line in ours]
 
 
 def print_notice(text: str) -> None:

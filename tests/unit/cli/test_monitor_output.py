@@ -28,11 +28,11 @@ def test_figures_leave_gaps_out_and_say_why_the_newest_reading_is_missing() -> N
         store.apply(Sample(time_s, "gpu", "GPU-1", {"used_bytes": used, "power_w": 50.0}))
         store.apply(Sample(time_s, "host", None, {"used_bytes": 7}))
     store.apply(Sample(3.0, "gpu", "GPU-1", {"used_bytes": 40, "power_w": None}, {"power_w": State.STALE}))
-    store.apply(Sample(3.0, "gpu", "GPU-1", {"fan_ratio": None}, {"fan_ratio": State.NOT_SUPPORTED}))
+    store.apply(Sample(3.0, "gpu", "GPU-1", {"no_such_ratio": None}, {"no_such_ratio": State.NOT_SUPPORTED}))
     told = metrics(store, "GPU-1")
     assert told["used_bytes"] == {"last": 40, "min": 10.0, "max": 40.0, "mean": 25.0, "state": "ok"}
     assert told["power_w"] == {"last": None, "min": 50.0, "max": 50.0, "mean": 50.0, "state": "stale"}
-    assert "fan_ratio" not in told, "never read"
+    assert "no_such_ratio" not in told, "never read"
     assert metrics(store, None)["used_bytes"]["mean"] == 7.0
 
 
