@@ -34,8 +34,8 @@ def mcp(
 
     Parameters
     ----------
-    Folder whose files the agent may name; default: this one.
-        Folder that the agent may name files of; left out: this one.
+    root
+        Folder whose files the agent may name; default: this one.
     read_only
         Do not offer the tools that run your code.
     time_limit
