@@ -50,7 +50,7 @@ def texts(result: CallToolResult) -> list[str]:
 def answers_to(root: Path, home: Path, *requests: Mapping[str, Any]) -> list[Any]:
     """The lines that a server writes to a client that greets it, sends these and then waits for as many answers."""
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-    messages = [
+    messages: list[Mapping[str, Any]] = [
         {"id": 1, "method": "initialize", "params": hello},
         {"method": "notifications/initialized"},
         *requests,
