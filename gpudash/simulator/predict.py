@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpudash.simulator.refusal import SEE_PRINTED
+from gpudash.simulator.refusal import SEE_PRINTED, without_flags
 
 if TYPE_CHECKING:
     from typing import Self
@@ -128,7 +128,7 @@ def failure_text(error: Mapping[str, str], printed: str) -> str:
         printed: the standard error, which has the program's output and then gpudash's. It is not shown elsewhere, so
             its last line is included if the reason refers to it.
     """
-    remedy = error["remedy"]
+    remedy = without_flags(error["remedy"])
     lines = [line.strip() for line in printed.splitlines() if not line.startswith(error["message"])]
     lines = [line for line in lines if line]
     if remedy == SEE_PRINTED and lines:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gpudash.session.predicting.bisecting.search import RUNS
 from tests.end_to_end.conftest import Command
 from tests.json_page import undescribed
 from tests.unit.session.bisecting.histories import History
@@ -65,3 +66,16 @@ def test_the_commit_and_the_line_are_found_and_the_tree_stays_as_it_is(
     assert "+    return nn.Linear(2048, 2048)" in done.stdout
     assert (history.folder / "model.py").read_text().startswith("raise SystemExit")
     assert len(history.git("worktree", "list").splitlines()) == 1
+
+
+def test_a_commit_that_needs_a_missing_library_is_not_said_to_be_mended(
+    gpudash: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = History(tmp_path / "project")
+    history.commit("first", model__py=MODEL.format(size=512))
+    history.commit("needs more", model__py="import not_there\n")
+    (tmp_path / "bench.py").write_text(BENCH)
+    monkeypatch.chdir(history.folder)
+    done = gpudash("bisect", "HEAD~1", "HEAD", "--callable", "../bench.py:build", "--simulate", "8GiB")
+    assert done.code == 2
+    assert f"No module named 'not_there'. {RUNS}" in done.stderr and "Fix that" not in done.stderr

@@ -14,7 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from gpudash.simulator.predict import PredictionError, ask
 from gpudash.units import GIB
+from gpudash.workloads.predicting.own_code_process import NAME_ANOTHER
 from tests.end_to_end.conftest import Command, environment
 from tests.unit.simulator.models import library_trainings
 
@@ -247,9 +249,7 @@ def test_a_library_that_is_missing_is_to_be_installed_or_found_in_another_python
     (tmp_path / "needy.py").write_text("import only_elsewhere\n", encoding="utf-8")
     named = f"{tmp_path / 'needy.py'}:build"
     found = gpudash("estimate", "--callable", named, "--simulate", "1GiB", "--json")
-    assert found.document["error"]["remedy"] == (
-        "Install only_elsewhere, or name the Python that has it with --python."
-    )
+    assert found.document["error"]["remedy"] == ("Install only_elsewhere, or name another Python with --python.")
 
 
 def test_a_program_that_is_no_python_is_told_in_one_sentence(gpudash: Command) -> None:
@@ -257,7 +257,7 @@ def test_a_program_that_is_no_python_is_told_in_one_sentence(gpudash: Command) -
     found = gpudash("estimate", "--callable", "mine:build", "--simulate", "1GiB", "--json", "--python", str(echo))
     assert found.code == 1
     assert found.document["error"]["message"] == f"{echo} ended without an answer (exit code 0)."
-    assert found.document["error"]["remedy"] == "Name a Python that has torch 2.9 or newer with --python."
+    assert found.document["error"]["remedy"] == NAME_ANOTHER
 
 
 def test_a_python_that_cannot_follow_code_is_told_in_one_sentence(
@@ -268,13 +268,24 @@ def test_a_python_that_cannot_follow_code_is_told_in_one_sentence(
     found = gpudash(*asked, "--python", str(bare))
     assert found.code == 1
     assert found.document["error"]["message"] == f"{bare} has no torch."
-    assert found.document["error"]["remedy"] == "Name a Python that has torch 2.9 or newer with --python."
+    assert found.document["error"]["remedy"] == NAME_ANOTHER
     (next(bare.parents[1].glob("lib/python*/site-packages")) / "torch.py").write_text('__version__ = "2.8.1+cpu"\n')
     old = gpudash(*asked, "--python", str(bare))
     assert old.document["error"]["message"] == f"{bare} has torch 2.8.1+cpu; 2.9 or newer is needed."
     nothing = gpudash(*asked, "--python", os.fspath(tmp_path / "nothing"))
     assert nothing.code == 2
     assert "is no program. Name a Python, such as .venv/bin/python." in nothing.stderr
+
+
+def test_without_torch_a_prediction_by_a_function_says_how_to_install_it_and_names_no_flag(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text("def build(device): ...\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PredictionError) as raised:
+        ask(["--callable", "mine:build", "--simulate", "1GiB", "--python", str(bare), "--json"])
+    said = str(raised.value)
+    assert said.startswith(f"{bare} has ") and said.endswith("pip install torch.") and "--" not in said
 
 
 @pytest.mark.table

@@ -1,15 +1,27 @@
-"""``constraints.txt`` names every distribution that gpudash and its tests need, so that nothing has to be looked up."""
+"""``constraints.txt`` names every distribution that gpudash, its extras and its tests need."""
 
 from __future__ import annotations
 
-import re
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+REQUIREMENTS = {"": PROJECT["dependencies"], **PROJECT["optional-dependencies"]}
+
+
+def pins() -> dict[str, str]:
+    """The version of each distribution, by canonical name."""
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").split()
+    parts = [line.partition("==") for line in lines]
+    return {canonicalize_name(name): version for name, _, version in parts}
 
 
 def needed(name: str, extras: frozenset[str], seen: set[tuple[str, frozenset[str]]]) -> set[str]:
@@ -28,8 +40,24 @@ def needed(name: str, extras: frozenset[str], seen: set[tuple[str, frozenset[str
 
 
 def test_every_distribution_that_the_tests_need_has_its_version_there() -> None:
-    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    named = {canonicalize_name(re.split("==", line)[0]) for line in lines if line.strip()}
     wanted = needed("gpudash", frozenset({"test", "test-models"}), set())
     assert len(wanted) > 40
-    assert sorted(wanted - named - {"setuptools"}) == []
+    assert sorted(wanted - pins().keys() - {"setuptools"}) == []
+
+
+@pytest.mark.parametrize("extra", REQUIREMENTS)
+def test_the_version_of_everything_that_an_extra_asks_for_is_one_that_it_takes(extra: str) -> None:
+    there = pins()
+    requirements = [Requirement(line) for line in REQUIREMENTS[extra]]
+    asked = [one for one in requirements if one.marker is None or one.marker.evaluate()]
+    assert asked
+    for requirement in asked:
+        version = there.get(canonicalize_name(requirement.name), "")
+        assert version, f"{requirement.name} has no version in constraints.txt"
+        assert requirement.specifier.contains(version, prereleases=True), f"{requirement}, not {version}"
+
+
+def test_lines_are_sorted_and_each_distribution_stands_there_once() -> None:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").split()
+    assert list(pins()) == sorted(pins())
+    assert len(lines) == len(pins())

@@ -14,6 +14,7 @@ from gpudash.cli.estimate.download import download_config as fetch_config
 from gpudash.cli.estimate.serving import estimate_serving, is_serving, task_of
 from gpudash.cli.terminal.output import (
     DEVICES,
+    NoGpuError,
     RequestError,
 )
 from gpudash.cli.terminal.workload_flags import SpecHelp, has_fields, no_workload, parsed_fields
@@ -112,7 +113,7 @@ def _estimate_callable(
     # Called once the session knows its devices: without --device, it may be the CPU.
     def ask(session: "Session", device: str) -> int:
         if as_cuda and device == "cpu":
-            raise RequestError("--as-cuda lets code find a GPU, and the CPU is none.", AS_CUDA_FORM)
+            raise NoGpuError("--as-cuda lets code find a GPU, and the CPU is none.", AS_CUDA_FORM)
         return session.estimates.ask_callable(
             callable,
             steps,

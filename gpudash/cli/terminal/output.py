@@ -78,6 +78,12 @@ class RequestInterruptedError(RequestError):
     kind = "interrupted"
 
 
+class NoGpuError(RequestError):
+    """A GPU is needed, none is there, and none was named."""
+
+    kind = "no_gpu"
+
+
 class TooManyFilesError(RequestError):
     """More files would have to be open at once than the system allows."""
 

@@ -42,7 +42,7 @@ from gpudash.simulator.dry_run.refusals import explaining_errors, place_of
 from gpudash.simulator.dry_run.uncompiled import LeftUncompiled, compiling_nothing
 from gpudash.simulator.dry_run.whole_training import WholeTraining
 from gpudash.simulator.faults import hands_on
-from gpudash.simulator.refusal import CannotPredictError
+from gpudash.simulator.refusal import OR_ANOTHER_PYTHON, CannotPredictError
 
 Build = Callable[[Any], Callable[[], object]]
 
@@ -126,7 +126,7 @@ _uncompiled: dict[str, LeftUncompiled] = {}
 def _loadable(error: BaseException, module: str, file: Path | None) -> str:
     """What to do if a function cannot be loaded: correct its name, install a library, or fix its file."""
     if isinstance(error, ModuleNotFoundError) and error.name and error.name not in _parents(module):
-        return f"Install {error.name}, or name the Python that has it with --python."
+        return f"Install {error.name}{OR_ANOTHER_PYTHON}"
     if file is not None:
         there = file.exists()
     else:

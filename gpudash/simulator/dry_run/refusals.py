@@ -25,7 +25,7 @@ from gpudash.simulator.faults import (
     is_fault,
     reason,
 )
-from gpudash.simulator.refusal import CannotPredictError
+from gpudash.simulator.refusal import FIX, FIX_OR_WATCH, CannotPredictError
 
 DECIDING = tuple(str(Path(TORCH) / folder) for folder in ("optim", "nn", "distributions"))
 CALLING = str(Path(TORCH) / "_ops.py")
@@ -118,9 +118,6 @@ def shown_line(line: Line) -> str:
 
 WRONG_ANYWHERE = (ImportError, NameError, SyntaxError)
 """Errors that do not depend on tensors or devices."""
-
-FIX = "Fix that first; it happens without a GPU too."
-FIX_OR_WATCH = "Fix that first; if a real run does not raise it, watch that instead."
 
 WATCH = "watch a real run: gpudash watch -- python YOUR_SCRIPT"
 DECIDE_EARLIER = f"Decide before the step by a number of Python's own, or {WATCH}."

@@ -25,10 +25,10 @@ from gpudash.simulator.models import flash_attention
 from gpudash.simulator.models.config import ModelConfig, refused
 from gpudash.simulator.models.quantised import chosen, quantise
 from gpudash.simulator.models.quantised import read as read_quantisation
-from gpudash.simulator.refusal import CannotPredictError
+from gpudash.simulator.refusal import OR_ANOTHER_PYTHON, CannotPredictError
 from gpudash.system.garbage import without_collection
 
-GET_MODELS = "Install it there: pip install 'gpudash[models]', or name a Python that has it with --python."
+GET_MODELS = f"Install it there: pip install 'gpudash[models]'{OR_ANOTHER_PYTHON}"
 
 HEADS = ("CAUSAL_LM", "SEQ_TO_SEQ_CAUSAL_LM", "MASKED_LM", "SPEECH_SEQ_2_SEQ", "IMAGE_CLASSIFICATION")
 """The heads for a model whose config names no class, in order of preference."""
@@ -169,7 +169,7 @@ def _of_transformers(
     known = kind in transformers.CONFIG_MAPPING
     if not known and "auto_map" not in values:
         problem = f"{config.file} is of the kind {kind!r}, which transformers {transformers.__version__} does not know."
-        raise refused(problem, "Update transformers there, or name a Python that has a newer one with --python.")
+        raise refused(problem, f"Update transformers there{OR_ANOTHER_PYTHON}")
     if not known and not trusted:
         raise refused(f"The model of {config.file} comes with code of its own, which is not run unasked.", TRUST)
     if trusted and "auto_map" in values:
@@ -247,7 +247,7 @@ def _of_diffusers(config: ModelConfig, dtype: torch.dtype, where: torch.device) 
     chosen = getattr(diffusers, name, None)
     if not (isinstance(chosen, type) and issubclass(chosen, nn.Module)):
         problem = f"{config.file} is a {name!r}, which is no model that diffusers {diffusers.__version__} knows."
-        raise refused(problem, "Update diffusers there, or name a Python that has a newer one with --python.")
+        raise refused(problem, f"Update diffusers there{OR_ANOTHER_PYTHON}")
     try:
         with warnings.catch_warnings(), where, _default(dtype):
             warnings.simplefilter("ignore")

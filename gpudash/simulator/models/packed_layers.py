@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from gpudash.simulator.device.backend import registered
 from gpudash.simulator.device.naming import DEVICE
-from gpudash.simulator.refusal import CannotPredictError
+from gpudash.simulator.refusal import OR_ANOTHER_PYTHON, CannotPredictError
 
 BLOCK = 64
 """How many 4-bit weights share an absmax: the default ``blocksize`` of ``Params4bit``, used by transformers."""
@@ -48,7 +48,7 @@ MARLIN_ROWS, MARLIN_COLUMNS = 64, 256
 ALL_LINEAR = "all-linear"
 """peft's name for every linear layer except the output layer."""
 
-GET_PEFT = "Install it there: pip install peft, or name a Python that has it with --python."
+GET_PEFT = f"Install it there: pip install peft{OR_ANOTHER_PYTHON}"
 
 MOST_NAMED = 12
 """The most names that an error lists."""

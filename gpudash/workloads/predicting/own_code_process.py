@@ -19,6 +19,7 @@ from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.memory.predicting.estimate import Estimate, Target, judge
 from gpudash.memory.predicting.memory_timeline import timeline_of
+from gpudash.simulator.refusal import OR_ANOTHER_PYTHON
 from gpudash.specs.model import ModelSpec
 from gpudash.system.folders import log_file
 from gpudash.system.log import log_uncaught, start_log
@@ -27,7 +28,7 @@ from gpudash.workloads.predicting.card_fits import CardFits, CardsQuestion, card
 from gpudash.workloads.predicting.device_fit import Followed, answers, unchanged
 from gpudash.workloads.predicting.model_estimate import CodeFollower, FollowedCode, RefusedError, estimates
 
-NAME_ANOTHER = "Name a Python that has torch 2.9 or newer with --python."
+NAME_ANOTHER = f"Install torch 2.9 or newer there: pip install torch{OR_ANOTHER_PYTHON}"
 
 
 @dataclass(frozen=True)

@@ -2,5 +2,5 @@
 
 Every tool is one gpudash command with ``--json``, run in a separate process; it answers what the command prints.
 `tools` maps tools to commands, `root` limits the files they may name, `consent` asks the user for permission,
-`command` runs the command, and `answers` fits its document to what clients accept.
+`command` runs the command, `answers` fits its document to what clients accept, and `stdio` carries the messages.
 """

@@ -10,6 +10,7 @@ from mcp_types import CallToolResult, TextContent
 
 from gpudash.session.api.estimating import CardAnswers, PredictedRun
 from gpudash.session.api.mcp_server.command import CommandOutcome
+from gpudash.simulator.refusal import without_flags
 from gpudash.system.foreign_text import visible
 from gpudash.units import format_bytes, format_duration
 
@@ -43,7 +44,7 @@ def result(outcome: CommandOutcome, sentence: Sentence, *, prints: bool = False)
     error = outcome.document.get("error")
     failed = error is not None and "memory" not in outcome.document
     if error is not None and failed:
-        text = f"{error['message']} {error['remedy']}".strip()
+        text = f"{error['message']} {without_flags(error['remedy'])}".strip()
     else:
         text = sentence(outcome.document)
     if outcome.timed_out:

@@ -69,6 +69,11 @@ class CommandOutcome:
     timed_out: bool
     over_memory: str = ""
 
+    def refused_for(self, kind: str) -> bool:
+        """Whether the document is an error of this kind."""
+        error = (self.document or {}).get("error")
+        return error is not None and error["kind"] == kind
+
 
 class _Output:
     """Receives what a process writes, whatever its length."""

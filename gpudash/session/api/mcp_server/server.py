@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from gpudash import __version__
 from gpudash.session.api.mcp_server.command import CallLimits
 from gpudash.session.api.mcp_server.root import SHOWN, Root, shown
+from gpudash.session.api.mcp_server.stdio import answered_stdio
 from gpudash.session.api.mcp_server.tools import AT_ONCE, READING, RUNNING, CommandRunner
 from gpudash.specs.invalid import describe, did_you_mean
 from gpudash.system.files import make_private_folder
@@ -75,6 +76,12 @@ class ToolServer(MCPServer[CommandRunner]):
                 raise
             # the message may contain file names that anybody chose
             raise ToolError(visible(str(cause or error), keep="")) from None
+
+    async def run_stdio_async(self) -> None:
+        """Serve over standard input and output until the client disconnects."""
+        server = self._lowlevel_server
+        async with answered_stdio() as (read, write):
+            await server.run(read, write, server.create_initialization_options())
 
     async def _require_known(self, name: str, arguments: dict[str, Any]) -> None:
         schemas = {tool.name: tool.input_schema for tool in await self.list_tools()}

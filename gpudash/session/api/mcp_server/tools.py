@@ -15,8 +15,9 @@ import anyio
 from mcp.server.mcpserver import Context, Elicit, ElicitationResult, Resolve
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import CallToolResult
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from gpudash.devices.names import parse_card
 from gpudash.memory.serving.llama_cpp import LlamaFlags
 from gpudash.memory.serving.plan import ServerFlags
 from gpudash.session.api.mcp_server import answers, consent
@@ -30,6 +31,11 @@ from gpudash.system.folders import data_folder
 
 AT_ONCE = 2
 """Commands that run at a time; further calls wait."""
+
+NO_GPU = (
+    "There is no GPU on this computer for the function: name one in the argument card, such as rtx4090 or 24GiB; it "
+    "need not be there."
+)
 
 LONGEST_S = 24 * 3600.0
 """The longest time limit that a call may request, if the server's limit allows it."""
@@ -71,9 +77,17 @@ class CommandRunner:
 
 Ctx = Context[CommandRunner, Any]
 
+
+def _checked_card(card: str) -> str:
+    """Raises: ValueError: one sentence, when it is no GPU."""
+    parse_card(card)
+    return card
+
+
 Card = Annotated[
     str,
     Field(max_length=100, description="A GPU by its name (h100, rtx4090) or memory (24GiB); it need not be there"),
+    AfterValidator(_checked_card),
 ]
 Cards = Annotated[list[Card], Field(max_length=32, description="GPUs by name or memory")]
 Folder = Annotated[str, Field(description="Folder to run it in, in the root")]
@@ -257,7 +271,10 @@ async def estimate_program(
     consent.require(ctx, agreed, confirmed=confirmed)
     runner = ctx.request_context.lifespan_context
     arguments = [*_on(card), *_of_code(runner, command, function, python, time_limit_s)]
-    return answers.result(await runner.run_code(["estimate", *arguments], folder), answers.of_estimate, prints=True)
+    outcome = await runner.run_code(["estimate", *arguments], folder)
+    if outcome.refused_for("no_gpu"):
+        raise ToolError(NO_GPU)
+    return answers.result(outcome, answers.of_estimate, prints=True)
 
 
 def _ask_to_predict_fits(

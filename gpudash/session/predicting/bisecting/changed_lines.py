@@ -111,12 +111,15 @@ def changed_lines(
 
 
 def largest(lines: Sequence[ChangedLine]) -> list[ChangedLine]:
-    """The ``lines`` that explain most of the change, without those that are negligible.
+    """The ``lines`` that explain most of the change, without those that are negligible: first those that changed as the
+    peak did.
 
     Lines that shrank are included when others grew: rewritten code disappears in one place and appears in another.
     """
     whole = sum(abs(one.difference) for one in lines)
-    return [one for one in lines if abs(one.difference) >= LEAST_SHARE * whole][:MOST_LINES]
+    found = [one for one in lines if abs(one.difference) >= LEAST_SHARE * whole][:MOST_LINES]
+    has_grown = sum(one.difference for one in lines) > 0
+    return sorted(found, key=lambda one: one.difference, reverse=has_grown)
 
 
 def _in_place_of(hunk: Hunk, place: int) -> int | None:

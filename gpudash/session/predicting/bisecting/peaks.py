@@ -22,6 +22,7 @@ from gpudash.memory.predicting.estimate import Target
 from gpudash.session.predicting.bisecting import callable_program
 from gpudash.session.predicting.bisecting.repository import BisectError, Checkout, Commit, Repository
 from gpudash.session.predicting.program import ProgramQuestion, predict_program
+from gpudash.simulator.refusal import FIX, FIX_OR_WATCH
 from gpudash.system.files import make_private_folder, written_whole
 from gpudash.system.folders import data_folder
 from gpudash.system.foreign_files import read_regular, read_regular_text
@@ -301,7 +302,9 @@ class PeakFinder:
             problem = found.problem
             if problem is None:
                 return CommitPeaks(problem="Nothing could be predicted.")
-            text = f"{problem.message} {problem.remedy}".strip()
+            text = problem.message
+            if problem.remedy not in (FIX, FIX_OR_WATCH):  # a commit cannot be mended
+                text = f"{text} {problem.remedy}".strip()
             return CommitPeaks(problem=text.replace(str(tree) + "/", ""), transient=problem.kind in TRANSIENT)
         lines = {self._place(place, folder, tree): size for place, size in found.estimate.by_line.items()}
         return CommitPeaks({"": Peak(found.estimate.peak_allocated_bytes, lines)})

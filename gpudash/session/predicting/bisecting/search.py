@@ -24,6 +24,9 @@ AROUND = 3
 MOST_HUNKS = 3
 """How many hunks are shown if the commit touches none of the lines: of the lines' files, else of any Python file."""
 
+RUNS = "Name a commit at which it runs, or a Python with the libraries that the commit needs."
+"""What to do where an end of the search has no peak."""
+
 MOST_SOURCE_BYTES = 4 * 2**20
 """Maximum size of a source file outside the repository whose lines are shown."""
 
@@ -241,7 +244,7 @@ class Search:
         """The answer at one of the two ends; without one there is no search."""
         answer = self._finder.at(commit)
         if answer.problem:
-            raise BisectError(f"At {commit.short} there is no peak. {answer.problem}")
+            raise BisectError(f"At {commit.short} there is no peak. {answer.problem}", RUNS)
         for name, peak in answer.peaks.items():
             if not name:
                 self._notice(f"{commit.short} {format_bytes(peak.bytes)}.")

@@ -8,7 +8,7 @@ import pytest
 
 from gpudash.session.api.estimating import CardAnswers, PredictedCell, PredictedRun, estimate, fits
 from gpudash.simulator.predict import failure_text
-from gpudash.simulator.refusal import SEE_PRINTED
+from gpudash.simulator.refusal import OR_ANOTHER_PYTHON, SEE_PRINTED
 from gpudash.units import GIB, MIB
 
 DOCUMENT = {
@@ -105,5 +105,6 @@ def test_what_a_program_printed_last_is_told_where_it_has_the_reason_and_nobody_
     assert failure_text(error, printed) == (
         "train.py ended with exit code 1. The last line it printed: ModuleNotFoundError: No module named 'torch'"
     )
+    assert failure_text({**error, "remedy": f"Install it there{OR_ANOTHER_PYTHON}"}, "").endswith(". Install it there.")
     assert failure_text(error, "") == f"{error['message']} {SEE_PRINTED}"
     assert failure_text({**error, "remedy": "Name another."}, printed) == f"{error['message']} Name another."

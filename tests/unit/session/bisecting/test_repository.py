@@ -191,6 +191,14 @@ def test_lines_that_moved_have_not_changed_and_those_that_went_are_told_as_gone(
     assert [one.difference for one in largest(found)] == [50, -40]
 
 
+def test_lines_that_changed_as_the_peak_did_stand_before_one_that_changed_by_more_the_other_way() -> None:
+    before, after = {"a.py:1": 100, "a.py:2": 10}, {"a.py:2": 90, "a.py:3": 60}
+    risen = largest(changed_lines(before, after, [], []))
+    assert [one.difference for one in risen] == [80, 60, -100]
+    fallen = largest(changed_lines(after, before, [], []))
+    assert [one.difference for one in fallen] == [-80, -60, 100]
+
+
 def test_a_place_is_a_file_and_a_line_whatever_library_it_led_to() -> None:
     assert split_place("a/b.py:12, in torch/nn.py:4") == ("a/b.py", 12)
     assert split_place("") == ("", 0)

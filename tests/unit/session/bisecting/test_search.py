@@ -9,7 +9,7 @@ import pytest
 
 from gpudash.session.predicting.bisecting.peaks import CommitPeaks, Peak
 from gpudash.session.predicting.bisecting.repository import BisectError, Commit
-from gpudash.session.predicting.bisecting.search import BisectResult, Search, Threshold, away
+from gpudash.session.predicting.bisecting.search import RUNS, BisectResult, Search, Threshold, away
 from gpudash.units import MIB
 from tests.unit.session.bisecting.histories import History, KnownPeaks
 
@@ -136,8 +136,9 @@ def test_without_a_rise_there_is_no_search(history: History, risen: float, thres
 
 
 def test_an_end_that_cannot_be_run_is_said_with_its_reason(history: History) -> None:
-    with pytest.raises(BisectError, match=r"At \w{12} there is no peak. It cannot be imported."):
+    with pytest.raises(BisectError, match=r"At \w{12} there is no peak. It cannot be imported.") as raised:
         searched(history, KnownPeaks({"12": MIB}))
+    assert raised.value.remedy == RUNS
 
 
 class PeaksOfTests(KnownPeaks):

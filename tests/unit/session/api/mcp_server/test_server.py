@@ -181,6 +181,17 @@ def test_arguments_that_there_are_not_and_values_that_cannot_be_are_refused_in_a
     assert "There is no tool" in refusal(tmp_path, "\x1b[2J" * 500)
 
 
+def test_a_card_that_there_is_not_is_refused_by_the_name_of_its_argument(tmp_path: Path) -> None:
+    for tool, arguments in (
+        ("estimate_program", {"command": ["x"], "card": "foo"}),
+        ("fits", {"model": "gpt2", "cards": ["l4", "foo"]}),
+        ("watch", {"command": ["x"], "simulate": "foo"}),
+    ):
+        said = refusal(tmp_path, tool, confirmed=True, **arguments)
+        assert "foo" in said and "write for example" in said and "--" not in said
+        assert said.startswith(("card: ", "cards.1: ", "simulate: ")), said
+
+
 @pytest.mark.parametrize("name", ["trust_remote_code", "python", "prices", "json", "path", "--ask-cudnn"])
 def test_settings_of_a_model_are_its_own_fields_and_no_other_flags(tmp_path: Path, name: str) -> None:
     assert "There is no setting" in refusal(tmp_path, "estimate_model", model="gpt2", settings={name: "/etc/passwd"})
