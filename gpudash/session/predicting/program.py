@@ -256,8 +256,8 @@ def _keeps(kept: Sequence[tuple[str, Mapping[str, int]]], steps: int) -> dict[st
     for line, sizes in kept:
         of_steps = {int(step): size for step, size in sizes.items() if 1 < int(step) < steps}
         rate = growth_rate(of_steps, steps)
-        if line and rate is not None and rate >= LEAST_KEPT:
-            found[line] = rate
+        if line and rate is not None and rate.bytes_per_step >= LEAST_KEPT:
+            found[line] = rate.bytes_per_step
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
