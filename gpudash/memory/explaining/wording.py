@@ -195,8 +195,8 @@ def _leak(state: MemoryState, growing: Sequence[Growth]) -> str:
             held += group.bytes
     groups = by_stride(growing)
     kept = _kept_alive(groups[0])
-    for group in groups[1:]:
-        kept += f", and {_kept_alive(group)}"
+    for others in groups[1:]:
+        kept += f", and {_kept_alive(others)}"
     steps = state.step - min(growth.first_step for growth in growing)
     return f"{kept}: {format_pair(held, state.limit)} after {steps} steps."
 
