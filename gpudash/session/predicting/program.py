@@ -160,6 +160,8 @@ def follow_program(
     if isinstance(found, FollowedRun):
         notice(HELD_OUTPUT.format(name=name))
         return found
+    if found.problem.kind == "unavailable":
+        return found  # a sentence tells it, and what was printed would only tell it again
     notice(LAST_OUTPUT.format(name=name))
     for line in attempt.last_lines():
         notice(line)
