@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpudash.drawing.ribbons import Allocations
+from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.memory.frames import Frame, site_of
 from gpudash.telemetry.explanation import NO_STACK, site_name
 
@@ -215,7 +216,7 @@ class RequestLog:
             return self._found[1]
 
     def held_by_line(self, moment: int, steps: NDArray[np.float64] | None = None) -> dict[tuple[str, int], HeldLine]:
-        """What lines hold, by file and line.
+        """What lines hold, by file and line; a workspace belongs to none.
 
         Args:
             moment: event of `allocations`.
@@ -229,6 +230,8 @@ class RequestLog:
             growth = _growth(found, there, steps[steps <= found.place[moment]], len(self.lines))
         held: dict[tuple[str, int], HeldLine] = {}
         for line, size, rate in zip(self.lines, sizes.tolist(), growth.tolist(), strict=False):
+            if line.category == WORKSPACE:
+                continue
             key = line.file, line.line
             before = held.get(key, HeldLine(0))
             held[key] = HeldLine(before.bytes + size, before.growth + rate)

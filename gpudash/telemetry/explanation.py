@@ -111,14 +111,25 @@ class Owner:
     library: str = ""
 
 
+def every_steps(stride: float) -> str:
+    """How often something comes that comes again after so many steps: "every step", "about every 3 steps"."""
+    rounded = round(stride)
+    if rounded <= 1:
+        return "every step"
+    if rounded == stride:
+        return f"every {rounded} steps"
+    return f"about every {rounded} steps"
+
+
 @dataclass(frozen=True)
 class Growth:
-    """A line that leaves about the same amount of memory in every step.
+    """A line that leaves about the same amount of memory in every step, or in every n-th.
 
     Attributes:
-        bytes_per_step: bytes left by each step.
+        bytes_per_step: bytes left by each step, on average.
         bytes: bytes left so far.
-        steps: number of steps.
+        steps: number of steps that left something.
+        stride: steps from one of them to the next.
     """
 
     file: str
@@ -129,6 +140,17 @@ class Growth:
     bytes: int
     steps: int
     first_step: int
+    stride: float = 1.0
+
+    @property
+    def every(self) -> str:
+        """How often it leaves something: "every step", "every 5 steps", "about every 3 steps"."""
+        return every_steps(self.stride)
+
+    @property
+    def bytes_at_once(self) -> float:
+        """Bytes left by a step that leaves something."""
+        return self.bytes_per_step * self.stride
 
     @property
     def place(self) -> str:

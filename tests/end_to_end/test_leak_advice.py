@@ -104,3 +104,62 @@ def test_what_is_advised_ends_the_leak_whatever_is_kept(tmp_path: Path, home: Pa
         fixed[-1].write_text(PROGRAM.format(steps=STEPS, keeps=instead[1]))
     trained(home, fixed)
     assert [script.name for script in fixed if Path(f"{script}.pickle").exists()] == []
+
+
+EVALUATING = """\
+import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(16, 16)
+        self.second = torch.nn.Linear(16, 16)
+
+    def forward(self, inputs):
+        return self.second(torch.relu(self.first(inputs)))
+
+
+net = Net().to("sim:0")
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+x_val = torch.randn(65536, 16, device="sim:0")
+history, eval_cache = [], {{}}
+for step in range({steps}):
+    loss = net(torch.randn(8192, 16, device="sim:0")).square().mean()
+    optimizer.zero_grad()
+    loss.backward(retain_graph=True)
+    optimizer.step()
+    {keeps}
+    if step % 5 == 0:
+        {caches}
+"""
+"""A training with an evaluation in every fifth step, by the same module."""
+
+CACHE = "eval_cache[step] = net(x_val)"
+OF_EVERY_FIFTH = ("history.append(loss.item())", CACHE)
+OF_BOTH = ("history.append(loss)", CACHE)
+
+
+@pytest.mark.thorough
+def test_what_every_fifth_step_keeps_is_found_alone_and_next_to_a_leak_of_every_step(
+    tmp_path: Path, home: Path
+) -> None:
+    leaking = [tmp_path / "fifth.py", tmp_path / "both.py"]
+    for script, (keeps, caches) in zip(leaking, (OF_EVERY_FIFTH, OF_BOTH), strict=True):
+        script.write_text(EVALUATING.format(steps=400, keeps=keeps, caches=caches))
+    trained(home, leaking)
+    for script in leaking:
+        found = explained(read_snapshot(Path(f"{script}.pickle")), source=source_line)
+        assert found.verdict == "leak" and f"{script.name}:11 (return self.second(" in found.headline
+        edit = found.remedies[0]
+        assert (edit.fits, edit.verified_by) == (True, "replay")
+        places = re.findall(rf"{script.name}:\d+: write (.*?), not", edit.change)
+        assert places[-1] == "eval_cache[step] = net(x_val).detach().cpu()"
+        if script.stem == "both":
+            assert places[:-1] == ["history.append(loss.item())"]
+        else:
+            assert places[:-1] == [] and " 8 MiB alive every 5 steps: " in found.headline
+    fixed = tmp_path / "fixed.py"
+    fixed.write_text(EVALUATING.format(steps=400, keeps=OF_EVERY_FIFTH[0], caches=f"{CACHE}.detach().cpu()"))
+    trained(home, [fixed])
+    assert not Path(f"{fixed}.pickle").exists()

@@ -260,6 +260,19 @@ def test_a_program_that_is_no_python_is_told_in_one_sentence(gpudash: Command) -
     assert found.document["error"]["remedy"] == NAME_ANOTHER
 
 
+def test_a_script_whose_python_has_no_torch_is_told_so_and_without_its_traceback(
+    gpudash: Command, bare: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import torch\n")
+    found = gpudash("estimate", "--simulate", "1GiB", "--json", "--", str(bare), str(script))
+    assert found.code == 1
+    error = found.document["error"]
+    assert error["message"] == f"{bare} has no torch, which train.py imports."
+    assert error["remedy"].startswith("Begin the command with a Python that has torch 2.9 or newer")
+    assert "Traceback" not in found.stderr
+
+
 def test_a_python_that_cannot_follow_code_is_told_in_one_sentence(
     gpudash: Command, bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from itertools import combinations
 
 import pytest
 from PySide6.QtCore import QRectF, Qt
+from PySide6.QtGui import QFontInfo
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
@@ -303,6 +304,7 @@ def test_the_editor_s_lines_and_buttons_are_in_sight(open_stage: Opening, lines:
         stage.resize(*size)
         settle_stage(stage)
         assert stage.rect().contains(editor.geometry())
+        assert QFontInfo(editor.text.font()).pixelSize() == stage.canvas.code_pixels, "as large as the code below it"
         assert editor.text.viewport().height() >= 3 * editor.text.fontMetrics().height()
         for part in (editor.card, editor.unit, editor.run, editor.cancel):
             assert editor.rect().contains(part.geometry()) and part.width() >= part.sizeHint().width() - 1

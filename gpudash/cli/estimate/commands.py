@@ -1,5 +1,6 @@
 """``gpudash estimate WORKLOAD``, ``--callable`` and ``--model``: what a run would need, and whether it fits."""
 
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -103,7 +104,7 @@ def _estimate_callable(
             fetch_config(model)
         return _estimate_model(model, arguments, callable, python, options or EstimateOptions())
     if arguments or callable is None:
-        raise _wrong_workload(arguments, callable)
+        raise _wrong_workload(arguments, callable, python)
     _require_function(callable)
     program = _program(python)
     options = options or EstimateOptions()
@@ -130,7 +131,7 @@ def _estimate_callable(
     return execute(callable, ask, options)
 
 
-def _wrong_workload(arguments: Sequence[str], callable: str | None) -> RequestError:
+def _wrong_workload(arguments: Sequence[str], callable: str | None, python: str | None) -> RequestError:
     """The error for arguments that name no workload; names of workloads are handled by their own sub-commands."""
     known = workloads()
     there = [name for name, spec in known.items() if not has_fields(spec)]
@@ -147,6 +148,9 @@ def _wrong_workload(arguments: Sequence[str], callable: str | None) -> RequestEr
         hint = did_you_mean(first.partition("=")[0], ("--callable", "--model", "--steps", "--as-cuda", "--python"))
         # The parser handles known flags, so this one is unknown.
         return RequestError(f"Unknown option: {first}{hint}.", "gpudash estimate --help lists what there is.")
+    if first.endswith(".py"):
+        command = shlex.join([python or "python", *arguments])
+        return RequestError(f"{first} is a script, and no workload.", f"Predict it by: gpudash estimate -- {command}")
     wrong = no_workload(first, there)
     if shutil.which(first) is not None:
         # A program in place of a workload is the most common mistake; the remedy is `--`.

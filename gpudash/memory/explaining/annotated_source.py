@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from gpudash.memory.allocator.trace import WORKSPACE
+from gpudash.memory.explaining.call_sites import GROWS_SHARE
 from gpudash.memory.explaining.patches import MOST_SOURCE_BYTES, LineChange, kept_lines, line_changes
 from gpudash.memory.explaining.whole_need import changes_the_run
 from gpudash.memory.frames import Frame, is_library
@@ -21,9 +22,6 @@ from gpudash.telemetry.explanation import Explanation, Remedy, short
 
 MOST_ROWS = 20_000
 """Most lines that are shown of a file."""
-
-GROWS_SHARE = 0.01
-"""Share of the fastest growth below which a line's growth is negligible."""
 
 RowKind = Literal["line", "removed", "added", "gap"]
 

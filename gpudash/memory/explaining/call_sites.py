@@ -1,5 +1,5 @@
-"""Which lines of a program allocated the live memory, and which of them leave some behind at every step, once that is
-certain.
+"""Which lines of a program allocated the live memory, and which of them leave some behind at every step, or at every
+n-th, once that is certain.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.memory.explaining.memory_state import AllocationGroup
@@ -27,21 +28,29 @@ FEWEST_STEPS = 4
 """Fewest steps in which a line must leave memory behind to count as growing: two may be a double buffer, three a
 pipeline."""
 
+FEWEST_STRIDES = 3
+"""The same for memory of every n-th step: two steps lie some steps apart, whatever they are."""
+
 SHARE_OF_STEPS = 0.5
-"""Part of the steps since the first such step that must leave memory behind."""
+"""Part of the steps since the first such step that must leave memory behind; of every n-th step if only those do."""
 
 SHARE_OF_RUN = 2 / 3
 """Part of the run's steps that must have passed since then: if memory is freed periodically, such as after each epoch,
 up to half of all steps may be live."""
 
 LIKE_THE_MEDIAN = 0.5
-"""How far the bytes of a step may be off the median, as a part of it, to count as similar."""
+"""How far the bytes of a step, or its distance from the one before, may be off the median, as a part of it, to count as
+similar.
+"""
 
 SHARE_ALIKE = 0.75
-"""Part of the steps whose bytes must be similar."""
+"""Part of the steps whose bytes must be similar; and of their distances, for memory of every n-th step."""
 
 PATIENCE = 2
 """Consecutive checks that must find growing lines before they are reported."""
+
+GROWS_SHARE = 0.01
+"""Part of the fastest line's growth below which that of another line is negligible: it only distracts."""
 
 LEAST_KEPT = 2**20
 """Bytes that a line must have kept before it is reported: a number of every step fills no card."""
@@ -121,7 +130,7 @@ def owners(
 def growing_lines(
     groups: Iterable[AllocationGroup], step: int, source: SourceLine = no_source, fewest_steps: int = FEWEST_STEPS
 ) -> tuple[Growth, ...]:
-    """Lines that leave about the same amount behind at every step, the fastest first.
+    """Lines that leave about the same amount behind at every step, or at every n-th, the fastest first.
 
     Memory allocated once, before the steps or in one of them, does not grow, however long it stays.
 
@@ -131,28 +140,18 @@ def growing_lines(
         source: reads the source of the `MOST_OWNERS` fastest.
         fewest_steps: number of steps in which a line must leave memory behind.
     """
-    by_site: dict[Frame, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    by_site: dict[Frame, _Paths] = defaultdict(lambda: defaultdict(lambda: defaultdict(int)))
     for group in groups:
         site = None
         # A workspace stays where the first product was, whatever else that line keeps.
         if 0 < group.step < step and group.category != WORKSPACE:
             site = site_of(group.stack)
         if site is not None and not is_library(site):
-            by_site[site][group.step] += group.bytes
+            by_site[site][group.stack][group.step] += group.bytes
     found: list[Growth] = []
-    for site, steps in by_site.items():
-        rate = growth_rate(steps, step, fewest_steps)
-        if rate is not None:
-            growth = Growth(
-                file=site.file,
-                line=site.line,
-                name=site.name,
-                text="",
-                bytes_per_step=rate,
-                bytes=sum(steps.values()),
-                steps=len(steps),
-                first_step=min(steps),
-            )
+    for site, paths in by_site.items():
+        growth = _growth_at(site, paths, step, fewest_steps)
+        if growth is not None:
             found.append(growth)
     found.sort(key=lambda growth: -growth.bytes_per_step)
     # Reading source may open files, so do it only for the lines that are shown.
@@ -161,8 +160,59 @@ def growing_lines(
     return tuple(found)
 
 
-def growth_rate(steps: Mapping[int, int], now: int, fewest_steps: int = FEWEST_STEPS) -> float | None:
-    """Bytes that a step leaves behind; ``None`` if it does not: too few steps, long ago, or very different sizes.
+_Paths = dict[tuple[Frame, ...], dict[int, int]]
+"""Bytes of each step that are still allocated, by the stack that allocated them."""
+
+
+def _growth_at(site: Frame, paths: _Paths, step: int, fewest_steps: int) -> Growth | None:
+    """What a line leaves behind; ``None`` if it does not grow."""
+    steps = _together(paths.values())
+    rate = growth_rate(steps, step, fewest_steps)
+    if rate is None or rate.stride > 1.0:
+        # A training and its evaluation reach the line in different ways: one may grow, or each at its own pace, and
+        # what the newest step of the other still holds is no growth.
+        own = [(one, at) for one in paths.values() if (at := growth_rate(one, step, fewest_steps)) is not None]
+        if own:
+            rate = GrowthRate(sum(at.bytes_per_step for _, at in own), min(at.stride for _, at in own))
+            steps = _together(one for one, _ in own)
+    if rate is None:
+        return None
+    return Growth(
+        file=site.file,
+        line=site.line,
+        name=site.name,
+        text="",
+        bytes_per_step=rate.bytes_per_step,
+        bytes=sum(steps.values()),
+        steps=len(steps),
+        first_step=min(steps),
+        stride=rate.stride,
+    )
+
+
+def _together(paths: Iterable[Mapping[int, int]]) -> dict[int, int]:
+    steps: dict[int, int] = defaultdict(int)
+    for path in paths:
+        for step, size in path.items():
+            steps[step] += size
+    return steps
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthRate:
+    """What stays of a run's steps.
+
+    Attributes:
+        bytes_per_step: bytes, on average over all steps.
+        stride: steps from one that leaves memory behind to the next; 1.0 if they are not regular.
+    """
+
+    bytes_per_step: float
+    stride: float
+
+
+def growth_rate(steps: Mapping[int, int], now: int, fewest_steps: int = FEWEST_STEPS) -> GrowthRate | None:
+    """What a step leaves behind; ``None`` if it does not: too few steps, long ago, or very different sizes.
 
     Args:
         steps: bytes of each step that are still allocated.
@@ -171,21 +221,37 @@ def growth_rate(steps: Mapping[int, int], now: int, fewest_steps: int = FEWEST_S
     """
     if len(steps) < fewest_steps:
         return None
+    stride = _stride(sorted(steps))
+    if stride > 1.0 and len(steps) < FEWEST_STRIDES:
+        return None
     first = min(steps)
     last = max(steps)
-    span = last - first + 1
+    span = last - first + stride
     # What began recently has not yet shown that it continues.
-    if span + now - last - 1 < SHARE_OF_RUN * (now - 1):
+    if now - first < SHARE_OF_RUN * (now - 1):
         return None
     # Too many steps left nothing, or the last ones did: it has ended.
-    if len(steps) < SHARE_OF_STEPS * span or now - last > math.ceil(span / len(steps)) + 1:
+    if len(steps) * stride < SHARE_OF_STEPS * span or now - last > math.ceil(span / len(steps)) + 1:
         return None
     median = statistics.median(steps.values())
     # Very different sizes come from batches of different lengths, which come and go.
     alike = sum(abs(size - median) <= LIKE_THE_MEDIAN * median for size in steps.values())
     if alike >= SHARE_ALIKE * len(steps):
-        return sum(steps.values()) / span
+        return GrowthRate(sum(steps.values()) / span, stride)
     return None
+
+
+def _stride(steps: Sequence[int]) -> float:
+    """The regular distance between some steps, in ascending order; 1.0 if there is none."""
+    distances = [after - before for before, after in pairwise(steps)]
+    if not distances:
+        return 1.0
+    median = statistics.median(distances)
+    alike = [distance for distance in distances if abs(distance - median) <= LIKE_THE_MEDIAN * median]
+    stride = statistics.fmean(alike)
+    if stride >= 2.0 and len(alike) >= SHARE_ALIKE * len(distances):
+        return stride
+    return 1.0
 
 
 def _rates(by_key: Iterable[tuple[_Key, _SiteTotal]], growing: Sequence[Growth]) -> dict[_Key, float]:
@@ -254,6 +320,20 @@ def _owner(
     )
 
 
+def by_stride(growing: Sequence[Growth]) -> Sequence[Sequence[Growth]]:
+    """Growing lines, those together that leave memory behind equally often, but for negligible ones; in the order of
+    each one's first line.
+
+    Args:
+        growing: the lines, the fastest first.
+    """
+    found: dict[str, list[Growth]] = defaultdict(list)
+    for growth in growing:
+        found[growth.every].append(growth)
+    fastest = max((growth.bytes_per_step for growth in growing), default=0.0)
+    return [group for group in found.values() if group[0].bytes_per_step >= GROWS_SHARE * fastest]
+
+
 class GrowthNotice:
     """Decides at each check whether growing lines should be reported."""
 
@@ -267,7 +347,7 @@ class GrowthNotice:
             self._lookups += 1
         else:
             self._lookups = 0
-        lines = tuple((growth.file, growth.line) for growth in growing[:1])
+        lines = tuple((group[0].file, group[0].line) for group in by_stride(growing))
         if self._lookups < PATIENCE or lines == self._reported:
             return False
         self._reported = lines
@@ -284,17 +364,22 @@ def growth_warning(
         device: device with the memory: a GPU's UUID, or "host".
         source: reads the line's source if ``growing`` lacks it.
     """
-    first = growing[0]
-    if not first.text:
-        first = replace(first, text=source(first.file, first.line).strip())
-    rate = format_bytes(first.bytes_per_step)
-    text = f"{first.place} keeps {rate} of every step since step {first.first_step}."
+    sentences = []
+    causes = []
+    for group in by_stride(growing):
+        first = group[0]
+        if not first.text:
+            first = replace(first, text=source(first.file, first.line).strip())
+        size = format_bytes(first.bytes_at_once)
+        sentences.append(f"{first.place} keeps {size} of {first.every} since step {first.first_step}.")
+        interval = first.every.replace("every step", "a step")
+        causes.append(f"{first.place}, {size} {interval}")
     return Warning(
         time_s=time_s,
         run_id=run_id,
         level="note",
         device=device,
-        text=text,
+        text=" ".join(sentences),
         actions=("stop",),
-        cause=f"{first.place}, {rate} a step",
+        cause="; ".join(causes),
     )

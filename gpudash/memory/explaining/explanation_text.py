@@ -152,6 +152,11 @@ def place(owner: Owner) -> str:
     return name
 
 
+def workspace_text(first_used: str) -> str:
+    """A workspace as a call site: the line only happened to be the first to need it."""
+    return f"workspace of cuBLAS, first used at {first_used}"
+
+
 def evidence_text(evidence: Evidence) -> str:
     """What an explanation is based on, in a sentence; "" if nothing happened and nothing is live."""
     parts = []

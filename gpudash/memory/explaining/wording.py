@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpudash.memory.allocator.trace import WORKSPACE
+from gpudash.memory.explaining.call_sites import by_stride
 from gpudash.memory.explaining.memory_state import MemoryState, RefusedRequest
 from gpudash.memory.frames import site_of
 from gpudash.telemetry.explanation import Growth, Owner, Part, Verdict, Where, short
@@ -192,19 +193,26 @@ def _leak(state: MemoryState, growing: Sequence[Growth]) -> str:
         site = site_of(group.stack)
         if site and group.category != WORKSPACE and (site.file, site.line) in lines:
             held += group.bytes
-    per_step = sum(growth.bytes_per_step for growth in growing)
-    first = growing[0]
+    groups = by_stride(growing)
+    kept = _kept_alive(groups[0])
+    for others in groups[1:]:
+        kept += f", and {_kept_alive(others)}"
+    steps = state.step - min(growth.first_step for growth in growing)
+    return f"{kept}: {format_pair(held, state.limit)} after {steps} steps."
+
+
+def _kept_alive(growing: Sequence[Growth]) -> str:
+    """What lines keep equally often: "train.py:41 and 1 other line keep 6 MiB alive per step"."""
     others = len(growing) - 1
     more = ""
     if others:
         more = f" and {others} other line{'s' if others > 1 else ''}"
     verb = "keeps"
-    if len(growing) > 1:
+    if others:
         verb = "keep"
-    return (
-        f"{first.place}{more} {verb} {format_bytes(per_step)} alive per step: "
-        f"{format_pair(held, state.limit)} after {first.steps} steps."
-    )
+    size = format_bytes(sum(growth.bytes_at_once for growth in growing))
+    interval = growing[0].every.replace("every step", "per step")
+    return f"{growing[0].place}{more} {verb} {size} alive {interval}"
 
 
 def others_text(processes: Sequence[Part], capacity: int, ours: int) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.memory.explaining.call_sites import SourceLine, growing_lines, no_source
@@ -26,7 +25,6 @@ from gpudash.memory.explaining.remedies import (
 )
 from gpudash.memory.explaining.whole_need import need_on_card
 from gpudash.memory.explaining.wording import mostly_from
-from gpudash.memory.frames import Frame, is_library
 from gpudash.memory.snapshot.causes.activations import smaller_steps
 from gpudash.memory.snapshot.causes.batch_size import is_of_single_samples
 from gpudash.memory.snapshot.causes.case import Case, ProgramCause
@@ -35,12 +33,12 @@ from gpudash.memory.snapshot.causes.savings import savings
 from gpudash.memory.snapshot.command_line import UNKNOWN_COMMAND, ProgramCommand
 from gpudash.memory.snapshot.history.history import History, moment_text
 from gpudash.memory.snapshot.history.model import NONE, SEGMENT_ALLOC, SEGMENT_MAP, Stack
-from gpudash.memory.snapshot.leak_edits import Keeper, Place, edit_of_statement, keepers
+from gpudash.memory.snapshot.kept_steps import FEWEST_STEPS_KEPT, NUMBER_BYTES, Ints, Leak, sites_of
 from gpudash.memory.snapshot.replay.rest_of_step import what_if_of
 from gpudash.memory.snapshot.replay.trace_program import compiled, releases
 from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, ReplayRun, Rerun
 from gpudash.memory.snapshot.replay.what_if import WhatIf
-from gpudash.telemetry.explanation import NO_STACK, Evidence, Explanation, Growth, Need, Remedy, short
+from gpudash.telemetry.explanation import NO_STACK, Evidence, Explanation, Growth, Need, Remedy
 from gpudash.units import MIB, format_bytes, format_count, format_pair
 
 RECORD = "torch.cuda.memory._record_memory_history()"
@@ -54,9 +52,6 @@ SHARE_OF_WORKSPACE = 0.1
 is what filled the memory before."""
 
 NOTHING_BEFORE = "Nothing had been allocated before this request, so that no change of what came before would help."
-
-FEWEST_STEPS_KEPT = 2
-"""Steps in which a line must leave memory behind, if the program shows the statement that keeps it."""
 
 MOST_EVENTS = 400_000
 """Largest trace that is replayed for remedies: about a second each."""
@@ -125,7 +120,7 @@ def explain_history(
         return found.with_remedies((), _how_to_record(history))
     leak = None
     if found.growing and _is_replayed(history):
-        leak = _Leak.of(history, at, found.growing, source)
+        leak = Leak.of(history, at, found.growing, source)
     capacity = state.capacity
     if allowed is not None:
         capacity = min(capacity, allowed)
@@ -156,14 +151,21 @@ def explain_history(
 
 
 def _growing(history: History, moment: int, state: MemoryState, source: SourceLine) -> Sequence[Growth] | None:
-    """Lines seen to grow in so few steps that it takes the program's statement that keeps the memory to be certain;
-    ``None`` if there are none, or enough steps show it.
+    """The growing lines, with those seen to grow in so few steps that it takes the program's statement that keeps the
+    memory to be certain; ``None`` if enough steps show all of them.
     """
-    if state.request is None or growing_lines(state.groups, state.step):
+    if state.request is None:
         return None
-    growing = growing_lines(state.groups, state.step, source, FEWEST_STEPS_KEPT)
-    if growing and _Leak.of(history, moment, growing, source).keepers:
-        return growing
+    certain = growing_lines(state.groups, state.step, source)
+    known = {(growth.file, growth.line) for growth in certain}
+    more = []
+    for growth in growing_lines(state.groups, state.step, source, FEWEST_STEPS_KEPT):
+        # Next to a certain leak, two steps may as well be what a step and its successor hold.
+        is_likely = growth.stride > 1.0 or not certain
+        if is_likely and (growth.file, growth.line) not in known:
+            more.append(growth)
+    if more and Leak.of(history, moment, more, source).keepers:
+        return sorted((*certain, *more), key=lambda growth: -growth.bytes_per_step)
     return None
 
 
@@ -196,15 +198,6 @@ def peak_text(history: History, moment: int, found: Explanation) -> str:
     if idle >= SHARE_OF_IDLE * reserved:
         text += f"; {format_pair(idle, reserved)} reserved lies idle inside PyTorch"
     return f"{text}."
-
-
-MOST_CALLERS = 30
-"""Most lines of the program, among those that led to what is kept, whose results are traced."""
-
-NUMBER_BYTES = 8
-"""Size of the largest scalar."""
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,183 +385,6 @@ def _release(history: History, growing: Sequence[Growth], capacity: int | None, 
             yield release_remedy(growing, before, without, fits, edit.text, edit.patch)
 
 
-@dataclass(frozen=True)
-class _Leak:
-    """What the newest complete step left on the growing lines, and what the source shows of it.
-
-    Attributes:
-        step: lives, the oldest first.
-        keepers: statements that keep the steps' values, and the life of each value if the trace contains it.
-    """
-
-    step: Ints
-    keepers: Sequence[tuple[Keeper, int | None]]
-
-    @classmethod
-    def of(cls, history: History, moment: int, growing: Sequence[Growth], source: SourceLine) -> _Leak:
-        """For lines found growing at a moment, the fastest first."""
-        step = _one_step(history, moment, growing)
-        found = keepers(_makers(history, step, growing), source)
-        return cls(step, [(keeper, _value(history, step, keeper.made)) for keeper in found])
-
-    def edit(self, history: History) -> str:
-        """The replacement for the first statement that keeps something; "" if the source does not show it."""
-        if not self.keepers:
-            return ""
-        keeper, value = self.keepers[0]
-        write = self._written(history) or keeper.edit(is_number=_is_number(history, value))
-        where = f"{short(keeper.place[0])}:{keeper.place[1]}"
-        if keeper.is_carried:
-            return f"{where}: write {write}"
-        return f"{where}: write {write}, not {keeper.statement}"
-
-    def patch(self, history: History, source: SourceLine) -> str:
-        """`edit` as a diff of the file; "" if the source does not show it."""
-        if not self.keepers:
-            return ""
-        keeper, value = self.keepers[0]
-        return keeper.patch(source, is_number=_is_number(history, value), written=self._written(history))
-
-    def _written(self, history: History) -> str:
-        """The first statement with all edits, if it keeps several values; else ""."""
-        place = self.keepers[0][0].place
-        kept = [(keeper, _is_number(history, value)) for keeper, value in self.keepers if keeper.place == place]
-        if len(kept) > 1:
-            return edit_of_statement(kept)
-        return ""
-
-    def keeps_numbers(self, history: History) -> bool:
-        """Whether scalars stay on the device after the edit, because the program reads them as tensors."""
-        return any(keeper.is_read_as_tensor and _is_number(history, value) for keeper, value in self.keepers)
-
-    def in_variables(self) -> Sequence[Sequence[int]]:
-        """Of each keeping statement, the values that variables of the loop hold, too."""
-        found: dict[Place, list[int]] = {}
-        for keeper, value in self.keepers:
-            if keeper.is_in_variable and value is not None:
-                found.setdefault(keeper.place, []).append(value)
-        return list(found.values())
-
-    def with_rewrites(self, history: History, remedies: Sequence[Remedy]) -> tuple[Remedy, ...]:
-        """``remedies``; the edit among them gets the rewrites of everything that keeps something."""
-        edit = self.edit(history)
-        made = [keeper.rewrite(is_number=_is_number(history, value)) for keeper, value in self.keepers]
-        rewrites = tuple(rewrite for rewrite in made if rewrite is not None)
-        if not edit or len(rewrites) < len(made):
-            return tuple(remedies)
-        found = []
-        for remedy in remedies:
-            if remedy.change.startswith(f"{edit}: "):
-                remedy = replace(remedy, rewrites=rewrites)
-            found.append(remedy)
-        return tuple(found)
-
-    def advice(self, history: History, growing: Sequence[Growth]) -> str:
-        """What the program could keep instead, as far as trace and source show it."""
-        rest = set(self.step.tolist()) - {value for _, value in self.keepers if value is not None}
-        # The step's other lives are kept by the graph of those values.
-        graph = ""
-        if rest:
-            graph = "any graph"
-        if rest and len(self.keepers) == 1:
-            graph = "the graph"
-        sentences = [_instead(keeper, history, value, graph) for keeper, value in self.keepers]
-        return " ".join(sentences) or _unseen(history, self.step, growing[0])
-
-
-def _is_number(history: History, value: int | None) -> bool:
-    return value is not None and bool(history.lives.requested[value] <= NUMBER_BYTES)
-
-
-def _sites_of(history: History, growing: Sequence[Growth]) -> NDArray[np.bool_]:
-    """For each site of the history, whether it is on one of these lines."""
-    lines = {(growth.file, growth.line) for growth in growing}
-    return np.array([frame[:2] in lines for frame in history.sites.frames], bool)
-
-
-def _one_step(history: History, moment: int, growing: Sequence[Growth]) -> Ints:
-    """Lives that the newest complete step left on these lines, the oldest first."""
-    alive: Ints = history.alive(moment)
-    alive = alive[_sites_of(history, growing)[history.site_of(alive)]]
-    steps: Ints = history.step_of(history.lives.born[alive])
-    # The current step may not have reached what it keeps.
-    complete = steps[(steps > 0) & (steps < history.step_at(moment))]
-    if not len(complete):
-        return np.zeros(0, np.int64)
-    found: Ints = alive[steps == complete.max()]
-    oldest_first: Ints = found[np.argsort(history.lives.born[found])]
-    return oldest_first
-
-
-def _makers(history: History, step: Ints, growing: Sequence[Growth]) -> list[Place]:
-    """Lines whose result may be what is kept: those that grow, and their callers, the outermost first."""
-    called: dict[Place, None] = {}
-    for life in step:
-        for file, line, name in reversed(_stack(history, life)):
-            if not is_library(Frame(file, line, name)):
-                # A dict as an ordered set; a line in the stacks of several blocks has its first position.
-                called[file, line] = None
-    own = [(growth.file, growth.line) for growth in growing]
-    return list(dict.fromkeys([*own, *list(called)[:MOST_CALLERS]]))
-
-
-def _stack(history: History, life: int) -> Sequence[tuple[str, int, str]]:
-    number = int(history.lives.stack[life])
-    if number >= 0:
-        return history.device.stacks[number]
-    return ()
-
-
-def _value(history: History, step: Ints, made: Place) -> int | None:
-    """The life of a line's result: its last allocation that is still alive."""
-    # The newest first: a result is allocated after its inputs.
-    for life in step[::-1]:
-        if any((file, line) == made for file, line, _ in _stack(history, life)):
-            return int(life)
-    return None
-
-
-def _instead(keeper: Keeper, history: History, value: int | None, graph: str) -> str:
-    name, (file, line) = keeper.name, keeper.place
-    place = f"{short(file)}:{line} ({keeper.statement})"
-    if keeper.is_carried:
-        return f"{place} carries the graph of every step on to the next: write {keeper.edit(is_number=False)}."
-    of_graph = ""
-    if graph and not keeper.detached:
-        of_graph = f", and with it {graph} that made it"
-    if _is_number(history, value):
-        return f"{place} keeps {keeper.text}{of_graph}: keep {keeper.kept(is_number=True)} instead."
-    if keeper.is_added:
-        return f"{place} adds up {keeper.text}{of_graph}: add {name}.detach() instead."
-    size = ""
-    if value is not None:
-        size = f" {format_bytes(int(history.lives.bytes[value]))} of"
-    less = "keep less of it"
-    if keeper.before.endswith("] = "):
-        less += f" (del {keeper.before.removesuffix(' = ')} once no step reads it again)"
-    there = f"{name}.detach().cpu(), which takes{size} host memory at each step"
-    if of_graph:
-        alone = ".detach() alone lets go of the graph"
-        if keeper.without_backward:
-            alone += ", and so does torch.no_grad() around the loop"
-        return f"{place} keeps {keeper.text}{of_graph}: {less}, or {there}. {alone}."
-    return f"{place} keeps {keeper.text} itself,{size or ' some of'} every step: {less}, or {there}."
-
-
-def _unseen(history: History, step: Ints, first: Growth) -> str:
-    """The note if the source does not show what keeps it."""
-    if len(step) == 1:
-        size = format_bytes(int(history.lives.bytes[step[0]]))
-        return (
-            f"Each step leaves a tensor of {size} from {first.place}: keep less of it, or move it to host memory with "
-            ".detach().cpu()."
-        )
-    return (
-        "A tensor that is kept holds the graph that made it: keep the .item() of a number, or the .detach().cpu() of a "
-        "tensor, which takes host memory instead."
-    )
-
-
 def _larger(what_if: WhatIf, capacity: int) -> Iterator[Remedy]:
     smallest = what_if.smallest_capacity()
     if capacity < smallest < UNLIMITED:
@@ -731,7 +547,7 @@ def _reassigned(history: History, kept: Ints, values: Sequence[int]) -> Ints:
 
 def _kept(history: History, growing: Sequence[Growth]) -> Ints:
     """Lives that the lines allocated within a step."""
-    sites = _sites_of(history, growing)
+    sites = sites_of(history, growing)
     lives = history.lives
     return np.flatnonzero(sites[history.sites.of_stack[lives.stack]] & (lives.born >= 0))
 

@@ -116,32 +116,31 @@ class Keeper:
             return f"{self.name}.detach()"
         return f"{self.name}.detach().cpu()"
 
-    def patch(self, source: SourceLine, *, is_number: bool, written: str = "") -> str:
-        """The edit as a unified diff of its file; "" if it cannot be made line by line.
+    def changes(self, source: SourceFile, *, is_number: bool, written: str = "") -> dict[int, Sequence[str]] | None:
+        """The edit as lines of its file and what replaces them; ``None`` if it cannot be made line by line.
 
         Args:
-            source: reads lines of the program.
+            source: the file.
             is_number: as in `edit`.
             written: the final statement, if this edit is only part of it.
         """
-        name, line = self.place
-        file = SourceFile(name, source)
-        statement = file.statement(line)
+        line = self.place[1]
+        statement = source.statement(line)
         if statement is None or hasattr(statement, "body"):
-            return ""
+            return None
         if self.is_carried:
-            loop = next((node for node in file.path(line) if isinstance(node, Loop)), None)
+            loop = next((node for node in source.path(line) if isinstance(node, Loop)), None)
             if loop is None or loop.body[0].lineno == loop.lineno:
-                return ""
+                return None
             first = loop.body[0].lineno
             detached = ", ".join(f"{one}.detach()" for one in self.name.split(", "))
-            return file.patch({first: (f"{file.indent(first)}{self.name} = {detached}", file.lines[first - 1])})
+            return {first: (f"{source.indent(first)}{self.name} = {detached}", source.lines[first - 1])}
         if not written:
             written = f"{self.before}{self.kept(is_number=is_number)}{self.after}"
         last = statement.end_lineno or line
         changed: dict[int, Sequence[str]] = dict.fromkeys(range(statement.lineno, last + 1), ())
-        changed[statement.lineno] = (f"{file.indent(statement.lineno)}{written}",)
-        return file.patch(changed)
+        changed[statement.lineno] = (f"{source.indent(statement.lineno)}{written}",)
+        return changed
 
 
 def edit_of_statement(keepers: Sequence[tuple[Keeper, bool]]) -> str:

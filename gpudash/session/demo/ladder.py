@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from gpudash.drawing.stages import ColumnState, StageBlock, StageChart, StageColumn, in_unit, unit_for
 from gpudash.memory.predicting.estimate import Estimate
 from gpudash.memory.predicting.prediction import CONTEXT
-from gpudash.session.demo.pictures import CodeLine, StagePicture, Tone
+from gpudash.session.demo.pictures import CodeLine, StagePicture, Tone, combined
 from gpudash.session.predicting.ghosts import BY_LIFE
 from gpudash.specs import Spec, TrainingSpec
 from gpudash.specs.model import ModelSpec
@@ -152,12 +152,12 @@ def _picture(
     tone: Tone = "plain"
     remark = ""
     if waits:
-        sentence = f"Predicting {rungs[at].label} by a dry run: nothing is computed."
+        sentence = predicting_text(at, 0)
     else:
         sentence, tone, remark = _sentence(known)
     largest: tuple[StageBlock, ...] = ()
     if known and not waits:
-        largest = tuple(sorted(_blocks(known[-1]), key=lambda block: -block.bytes)[:4])
+        largest = combined(_blocks(known[-1]))
     chart = StageChart("GPU MEMORY, predicted", tuple(columns), float(CARD_BYTES), "every rung keeps the ones before")
     return StagePicture(
         title=title,
@@ -171,6 +171,22 @@ def _picture(
         remark=remark,
         tone=tone,
     )
+
+
+def predicting_text(place: int, passed_s: int) -> str:
+    """What is being predicted, and how far it has come.
+
+    Args:
+        place: of the rung, from 0.
+        passed_s: whole seconds since it was asked for.
+    """
+    rungs = ladder()[1]
+    text = f"Rung {place + 1} of {len(rungs)}: a dry run of {rungs[place].label} computes no numbers."
+    if not place:
+        text = f"{text} PyTorch loads first."
+    if passed_s:
+        text = f"{text} {passed_s} s so far."
+    return text
 
 
 def state_of(place: int, at: int) -> ColumnState:

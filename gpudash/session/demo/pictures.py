@@ -325,19 +325,34 @@ def _block(block: LineBlock, colours: _Colours) -> StageBlock:
 
 
 def _block_cards(held: Sequence[StageBlock], moment: LineMoment | None) -> tuple[StageBlock, ...]:
-    """The largest blocks, in order, and what is in host memory; the smallest are combined if there are many."""
-    least = 0.005 * max((one.bytes for one in held), default=0.0)
-    found = [block for block in held if block.bytes >= least]
+    """What is on the card, and what is in host memory."""
     host = moment.host if moment is not None else ()
-    found += [StageBlock(block.name, float(block.bytes), "host", remark="on the CPU") for block in host]
-    if len(found) > MOST_BLOCKS:  # the line's own blocks first: a workspace is also beside its line and in the plot
-        found = [block for block in found if block.kind != WORKSPACE]
-    if len(found) <= MOST_BLOCKS:
+    on_host = [StageBlock(block.name, float(block.bytes), "host", remark="on the CPU") for block in host]
+    found = combined(on_host, MOST_BLOCKS // 2)
+    return (*combined(held, MOST_BLOCKS - len(found)), *found)
+
+
+def combined(held: Sequence[StageBlock], most: int = MOST_BLOCKS) -> tuple[StageBlock, ...]:
+    """The largest blocks, in order, and the others as one, so that they add up to what is held.
+
+    Args:
+        held: the blocks.
+        most: number of blocks that may remain.
+    """
+    whole = sum(block.bytes for block in held)
+    least = 0.005 * max((block.bytes for block in held), default=0.0)
+    found = [block for block in held if block.bytes >= least]
+    if whole - sum(block.bytes for block in found) >= SMALL * whole:
+        found = list(held)
+    if len(found) <= most:
         return tuple(found)
     by_size = sorted(found, key=lambda block: -block.bytes)
-    single, others = by_size[: MOST_BLOCKS - 1], by_size[MOST_BLOCKS - 1 :]
-    rest = StageBlock(f"{len(others)} more", sum(block.bytes for block in others), others[0].kind)
-    return (*(block for block in found if block in single), rest)
+    others = by_size[most - 1 :]
+    remark = ""
+    if len(others) == 2:
+        remark = f"{others[0].name}, {others[1].name}"
+    rest = StageBlock(f"{len(others)} more", sum(block.bytes for block in others), others[0].kind, remark=remark)
+    return (*(block for block in found if block in by_size[: most - 1]), rest)
 
 
 def _blocks_title(moment: LineMoment | None, *, failed: bool) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpudash.devices.names import kind_of
 from gpudash.session.demo.demo_scenes import SCENES
-from gpudash.session.demo.ladder import CARD_BYTES, RungResult, ladder
+from gpudash.session.demo.ladder import CARD_BYTES, RungResult, ladder, predicting_text
 from gpudash.session.demo.lines import LinesProcess
 from gpudash.session.demo.pictures import StagePicture, Tone
 from gpudash.session.demo.scenes import (
@@ -129,6 +129,7 @@ class Show:
         self._ending = False
         self._since: float | None = None
         self._began_s: float | None = None
+        self._asked_s = 0.0
         self._gpu: str | None = None
         self._waiting = ""
         self._pictures: list[StagePicture] = []
@@ -416,7 +417,7 @@ class Show:
         if isinstance(act, LinesAct):
             self._play_lines(act)
         elif isinstance(act, RungAct):
-            self._play_rung(act)
+            self._play_rung(act, now_s)
         elif isinstance(act, RunAct):
             self._play_run(act, now_s)
 
@@ -433,14 +434,16 @@ class Show:
             self.failures.append(f"{self.scene.title}: {failure.message}.")
         self._end_act(trace)
 
-    def _play_rung(self, act: RungAct) -> None:
+    def _play_rung(self, act: RungAct, now_s: float) -> None:
         if self._estimates is None:
             self._estimates = self._make_estimates()
         if not self._began:
             self._estimates.ask_card(act.spec, CARD_BYTES)
             self._began = True
+            self._asked_s = now_s
         answer = self._estimates.newest()
         if answer is None or not answer.final:
+            self._waiting = predicting_text(act.place, int(now_s - self._asked_s))
             return
         rung = ladder()[1][act.place]
         problem = ""

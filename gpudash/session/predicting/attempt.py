@@ -83,6 +83,11 @@ NEVER_STEPS = "has not taken its steps"
 NEVER = (NEVER_TORCH, NEVER_CUDA, NEVER_STEPS)
 """What a program has not reached, in the order in which it would."""
 
+WITHOUT_TORCH = "ModuleNotFoundError: No module named 'torch'"
+"""The last line of a program whose Python has no torch."""
+
+OTHER_PYTHON = "Begin the command with a Python that has torch 2.9 or newer, such as .venv/bin/python."
+
 TRACKERS_OFF = {
     "WANDB_MODE": "disabled",
     "COMET_MODE": "disabled",
@@ -517,6 +522,11 @@ class Attempt:
             return NotFollowed(Problem("unavailable", f"What {name} writes could not be held back."))
         how = f"{name} {exit_text(code)}"
         if code:
+            if not self._furthest() and self.last_lines()[-1:] == [WITHOUT_TORCH]:
+                python = self._launch.command[0]
+                return NotFollowed(
+                    Problem("unavailable", f"{python} has no torch, which {name} imports.", OTHER_PYTHON)
+                )
             reason = SEE_PRINTED
             if self._launch.is_quiet:
                 last = self.last_lines() or ["nothing"]

@@ -160,6 +160,8 @@ def follow_program(
     if isinstance(found, FollowedRun):
         notice(HELD_OUTPUT.format(name=name))
         return found
+    if found.problem.kind == "unavailable":
+        return found  # a sentence tells it, and what was printed would only tell it again
     notice(LAST_OUTPUT.format(name=name))
     for line in attempt.last_lines():
         notice(line)
@@ -256,8 +258,8 @@ def _keeps(kept: Sequence[tuple[str, Mapping[str, int]]], steps: int) -> dict[st
     for line, sizes in kept:
         of_steps = {int(step): size for step, size in sizes.items() if 1 < int(step) < steps}
         rate = growth_rate(of_steps, steps)
-        if line and rate is not None and rate >= LEAST_KEPT:
-            found[line] = rate
+        if line and rate is not None and rate.bytes_per_step >= LEAST_KEPT:
+            found[line] = rate.bytes_per_step
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 

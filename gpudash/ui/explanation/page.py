@@ -14,7 +14,14 @@ from PySide6.QtWidgets import QApplication, QFrame, QPushButton, QWidget
 
 from gpudash.devices.names import SIMULATED_PRODUCT, shown_name
 from gpudash.memory.allocator.trace import WORKSPACE
-from gpudash.memory.explaining.explanation_text import evidence_text, growth_text, place, report, total_text
+from gpudash.memory.explaining.explanation_text import (
+    evidence_text,
+    growth_text,
+    place,
+    report,
+    total_text,
+    workspace_text,
+)
 from gpudash.memory.explaining.whole_need import room_of
 from gpudash.memory.explaining.wording import innermost
 from gpudash.telemetry.explanation import Explanation, Owner, Remedy, short
@@ -528,8 +535,7 @@ def _row(name: str, owners: Sequence[Owner], choice: Choice) -> OwnerRow:
 
 def _call_site(owner: Owner) -> str:
     if owner.category == WORKSPACE and owner.file is not None:
-        # That line triggered the allocation, but cuBLAS holds the workspace.
-        return f"workspace of cuBLAS, first used at {place(owner)}"
+        return workspace_text(place(owner))
     if owner.text:
         return f"{place(owner)}  {owner.text}"
     return place(owner)

@@ -118,7 +118,7 @@ def steps_text(steps: Sequence[Step], growth: Sequence[Growth]) -> str:
         more = ""
         if others:
             more = f", and {others} more line{' grows' if others == 1 else 's grow'}"
-        return f"{first.place} keeps {format_bytes(first.bytes_per_step)} of every step{more}."
+        return f"{first.place} keeps {format_bytes(first.bytes_at_once)} of {first.every}{more}."
     if not steps:
         return ""
     kept = sum(step.kept for step in steps[1:-1])

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from gpudash.memory.allocator.trace import WORKSPACE
+from gpudash.memory.explaining.explanation_text import workspace_text
 from gpudash.memory.snapshot.history.groups import Sites
 from gpudash.memory.snapshot.history.model import Stack
 from gpudash.memory.snapshot.history.phases import NO_STACK
@@ -105,13 +107,14 @@ def holders(held: HeldRow, group: str, places: Places, categories: Sequence[str]
         sums[name].add(stack, category, size, count)
     totals = None
     if group == "call site":
-        totals = places.sites.totals(held.stack, held.bytes).tolist()
+        # As in an explanation: a workspace belongs to no line.
+        is_lines = held.category != _workspace(categories)
+        totals = places.sites.totals(held.stack[is_lines], held.bytes[is_lines]).tolist()
     rows = []
     for name, found in sums.items():
         stack = max(found.stacks, key=lambda number: found.stacks[number])
-        if totals is None:
-            total = 0
-        else:
+        total = 0
+        if totals is not None and found.categories.keys() != {_workspace(categories)}:
             total = totals[int(places.sites.of_stack[stack])]
         ordered = sorted(found.categories, key=lambda code: -found.categories[code])
         rows.append(
@@ -281,14 +284,24 @@ def _namer(group: str, places: Places, categories: Sequence[str]) -> Callable[[i
     def file(stack: int, _category: int, _kind: int) -> str:
         return places.frame(stack)[0] or NO_STACK
 
+    def call_site(stack: int, category: int, _kind: int) -> str:
+        name = places.labels[stack]
+        if category == _workspace(categories) and places.frame(stack)[0]:
+            return workspace_text(name)
+        return name
+
     return {
-        "call site": lambda stack, _category, _kind: places.labels[stack],
+        "call site": call_site,
         "function": function,
         "file": file,
         "category": lambda _stack, category, _kind: categories[category],
         "size": lambda _stack, _category, kind: f"{_bound(kind - 1)} to {_bound(kind)}" if kind > 9 else "up to 512 B",
         "stream": lambda _stack, _category, kind: f"stream {kind}",
     }[group]
+
+
+def _workspace(categories: Sequence[str]) -> int:
+    return categories.index(WORKSPACE)
 
 
 def _bound(exponent: int) -> str:

@@ -28,12 +28,14 @@ class StageCanvas(StagePainting):
 
     Attributes:
         code_place: rectangle of the code, which the editor covers.
+        code_pixels: size of its type.
     """
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(palette, parent)
         self._picture = StagePicture("")
         self.code_place = QRectF()
+        self.code_pixels = self.px(CODE)
 
     def show_picture(self, picture: StagePicture) -> None:
         """Show the picture of another step."""
@@ -163,6 +165,7 @@ class StageCanvas(StagePainting):
                 share = min(share, (right - figure - left) / width)
         if share < 1:
             font.setPixelSize(max(self.least(AXIS), int(font.pixelSize() * share)))
+        self.code_pixels = font.pixelSize()
         coloured = spans_of([line.text for line in lines])
         kinds = colours_of(colours)
         for row, line in enumerate(lines):

@@ -52,6 +52,7 @@ class LinesEditor(QFrame):
         row.addWidget(self.cancel)
         row.addWidget(self.run)
         self._mono = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont).family()
+        self._pixels = (0, 0)
         in_column(self.text, row, parent=self, margins=(8, 8, 8, 8), spacing=6)
         self.hide()
 
@@ -68,6 +69,9 @@ class LinesEditor(QFrame):
 
     def set_pixels(self, code: int, controls: int) -> None:
         """Set the font sizes in pixels."""
+        if (code, controls) == self._pixels:
+            return
+        self._pixels = (code, controls)
         self.text.setStyleSheet(f"font-family: '{self._mono}'; font-size: {code}px;")
         sheet = f"font-size: {controls}px;"
         for part in (self.run, self.cancel, self.limit, self.card, self.unit):

@@ -17,7 +17,7 @@ from gpudash.ui.stage.canvas import StageCanvas
 from gpudash.ui.stage.editor import LinesEditor
 from gpudash.ui.stage.guess import GuessEntry
 from gpudash.ui.stage.keys import KeyButton
-from gpudash.ui.stage.painting import AXIS, CODE
+from gpudash.ui.stage.painting import AXIS
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.window.workspace import Workspace
 
@@ -288,6 +288,7 @@ class StageWindow(QWidget):
 
     def _place_editor(self) -> None:
         self.editor.setGeometry(self.canvas.code_place.toRect())
+        self.editor.set_pixels(self.canvas.code_pixels, self.canvas.px(AXIS))
 
     def _take_colours(self) -> None:
         colours = self._workspace.colours
@@ -350,7 +351,7 @@ class StageWindow(QWidget):
         edge = round(self.canvas.edge)
         self._row.setContentsMargins(edge, 0, edge, max(6, edge // 3))
         self._row.setSpacing(max(8, edge // 2))
-        self.editor.set_pixels(max(18, self.canvas.px(CODE) * 3 // 4), small)
+        self._place_editor()
 
     def closeEvent(self, event: QCloseEvent) -> None:
         """Closing the window leaves the show."""

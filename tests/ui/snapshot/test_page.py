@@ -17,7 +17,7 @@ from gpudash.ui.snapshot.page import SnapshotPage
 from gpudash.units import MIB, format_bytes
 from tests.ui.snapshot.conftest import OpenDocument
 from tests.ui.words import page_complaints
-from tests.unit.memory.snapshot.made import TRAIN
+from tests.unit.memory.snapshot.made import FORWARD, TRAIN, WEIGHTS, Made, explained
 
 
 @pytest.fixture
@@ -174,6 +174,20 @@ def test_without_history_the_page_says_how_to_record_and_still_ranks(
     page.go("peak")
     page.tabs.setCurrentWidget(page.events)
     assert page.events.sums.text() == "0 events"
+
+
+def test_the_table_has_the_figures_of_the_terminals_with_a_workspace_for_itself(open_document: OpenDocument) -> None:
+    made = Made()
+    made.malloc(20 * MIB, WEIGHTS)
+    made.malloc(3 * MIB, FORWARD)
+    made.malloc(8_519_680, FORWARD)
+    snapshot = made.snapshot()
+    page = open_document(snapshot).page
+    owners = explained(snapshot).owners
+    assert {owner.category for owner in owners} >= {"workspace"}
+    shown = [row[:3] for row in page.who.table.model.rows]
+    assert shown == [(format_bytes(owner.bytes), format_bytes(owner.total_bytes), str(owner.count)) for owner in owners]
+    assert sites(page)["workspace of cuBLAS, first used at train.py:41 step"] == "8 MiB"
 
 
 @pytest.mark.parametrize("group", ["function", "file", "category", "size", "stream"])

@@ -54,6 +54,9 @@ REFUSED = {
     "run pressure --show-code --simulate 1GiB --simulate-others 2GiB": "cannot hold 2.00 GiB",
     "estimate": "Which workload?",
     "estimate brewing": "There is no workload 'brewing'",
+    "estimate train.py --epochs 3": "train.py is a script, and no workload. Predict it by: gpudash estimate -- "
+    "python train.py --epochs 3",
+    "estimate --python .venv/bin/python train.py": "gpudash estimate -- .venv/bin/python train.py",
     "estimate comparison": "A comparison takes the memory of the workload that it runs.",
     "estimate --callable nothing": "names no function",
     "estimate --callable 'a b:c'": "names no function",

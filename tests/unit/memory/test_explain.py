@@ -304,10 +304,54 @@ def test_a_line_that_stopped_leaving_things_behind_long_ago_does_not_grow() -> N
     assert growing_lines(leaking(20), 400) == ()
 
 
-def test_a_line_that_keeps_something_of_every_tenth_step_grows_by_a_tenth() -> None:
-    logged = tuple(AllocationGroup(10 * MIB, 1, ACTIVATIONS, step, stack=(TRAIN,)) for step in range(1, 200, 2))
-    (growth,) = growing_lines(logged, 200)
-    assert growth.bytes_per_step == pytest.approx(5 * MIB, rel=0.02)
+def every_nth(stride: int, size: int = 10 * MIB, stack: tuple[Frame, ...] = (TRAIN,)) -> tuple[AllocationGroup, ...]:
+    return tuple(AllocationGroup(size, 1, ACTIVATIONS, step, stack=stack) for step in range(1, 200, stride))
+
+
+@pytest.mark.parametrize("stride", [2, 10, 50])
+def test_a_line_that_keeps_something_of_every_nth_step_grows_by_so_much_less_and_says_how_often(stride: int) -> None:
+    (growth,) = growing_lines(every_nth(stride), 200)
+    assert growth.bytes_per_step == pytest.approx(10 * MIB / stride)
+    assert (growth.stride, growth.bytes_at_once, growth.every) == (stride, 10 * MIB, f"every {stride} steps")
+
+
+def test_steps_that_come_again_after_two_or_three_others_are_about_regular() -> None:
+    # Every tenth batch, where the optimizer steps after four.
+    steps = sorted({10 * batch // 4 for batch in range(1, 80)})
+    evaluated = tuple(AllocationGroup(10 * MIB, 1, ACTIVATIONS, step, stack=(TRAIN,)) for step in steps)
+    (growth,) = growing_lines(evaluated, 200)
+    assert growth.every == "about every 2 steps"
+    assert growth.bytes_per_step == pytest.approx(4 * MIB, rel=0.02)
+
+
+def test_a_line_that_keeps_something_now_and_then_does_not_grow() -> None:
+    best_so_far = tuple(
+        AllocationGroup(10 * MIB, 1, ACTIVATIONS, step, stack=(TRAIN,)) for step in (1, 2, 4, 9, 30, 33, 90, 198)
+    )
+    assert growing_lines(best_so_far, 200) == ()
+
+
+def test_a_line_that_let_go_of_every_nth_step_long_ago_does_not_grow() -> None:
+    assert growing_lines(every_nth(10), 400) == ()
+
+
+def test_a_line_that_a_training_and_a_larger_evaluation_reach_grows_by_what_both_keep() -> None:
+    groups = every_nth(1, MIB, (TRAIN, MAIN)) + every_nth(2, 100 * MIB, (TRAIN, MODEL))
+    (growth,) = growing_lines(groups, 200)
+    assert growth.bytes_per_step == pytest.approx(51 * MIB)
+
+
+def test_the_headline_names_what_every_step_keeps_and_what_every_nth_does() -> None:
+    logged = every_nth(1, 2 * MIB)
+    evaluated = every_nth(5, 40 * MIB, (MODEL, MAIN))
+    number = every_nth(3, 512, (MAIN,))
+    found = explain(state(groups=logged + evaluated + number, step=200))
+    assert found.verdict == "leak"
+    place = f"model.py:{MODEL.line}"
+    assert found.headline.startswith(
+        f"{place} keeps 40 MiB alive every 5 steps, and train.py:{TRAIN.line} keeps 2 MiB alive per step: "
+    )
+    assert found.headline.endswith(" after 199 steps.")
 
 
 @pytest.mark.parametrize(("first", "grows"), [(100, False), (150, False), (60, True)])

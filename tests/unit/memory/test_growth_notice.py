@@ -41,6 +41,21 @@ def test_the_warning_names_the_line_its_rate_and_since_when() -> None:
     assert warning.cause == "train.py:31 (losses.append(loss)), 2 MiB a step"
 
 
+def test_a_line_that_keeps_something_of_every_nth_step_is_told_next_to_one_of_every_step() -> None:
+    evaluated = replace(growth(50), text="cache.append(out)", bytes_per_step=1.0 * MIB, stride=5.0)
+    notice = GrowthNotice()
+    assert [notice.is_due([growth()]) for _ in range(2)] == [False, True]
+    assert notice.is_due([growth(), evaluated])
+    warning = growth_warning([growth(), evaluated], "GPU-1", 12.0, 3)
+    assert warning.text == (
+        "train.py:31 (losses.append(loss)) keeps 2 MiB of every step since step 3. "
+        "train.py:50 (cache.append(out)) keeps 5 MiB of every 5 steps since step 3."
+    )
+    assert warning.cause == (
+        "train.py:31 (losses.append(loss)), 2 MiB a step; train.py:50 (cache.append(out)), 5 MiB every 5 steps"
+    )
+
+
 def test_the_text_of_the_line_is_read_for_the_warning_alone() -> None:
     unread = replace(growth(), text="")
     warning = growth_warning([unread], "GPU-1", 12.0, 3, lambda _file, line: f"  line {line}")

@@ -17,6 +17,7 @@ from gpudash.memory.allocator import Segment
 from gpudash.memory.allocator.blocks import Rounding, segment_size
 from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.memory.explaining.call_sites import SourceLine, growing_lines, no_source
+from gpudash.memory.explaining.explanation_text import workspace_text
 from gpudash.memory.explaining.memory_state import AllocationGroup, MemoryState, RefusedRequest
 from gpudash.memory.frames import Frame
 from gpudash.memory.snapshot.history.groups import Paths, Sites
@@ -354,7 +355,10 @@ class SiteChange:
     @property
     def name(self) -> str:
         """Short name: "train.py:41 step"."""
-        return site_name(self.file, self.line, self.function)
+        name = site_name(self.file, self.line, self.function)
+        if self.category == WORKSPACE and self.file:
+            return workspace_text(name)
+        return name
 
 
 def differences(first: History, begin: int, second: History, end: int) -> list[SiteChange]:
@@ -367,7 +371,8 @@ def differences(first: History, begin: int, second: History, end: int) -> list[S
         was, function, category = before.get(place) or (0, "", "")
         now, function, category = after.get(place) or (0, function, category)
         if now != was:
-            changes.append(SiteChange(*place, function, category, was, now))
+            file, line, _ = place
+            changes.append(SiteChange(file, line, function, category, was, now))
     return sorted(changes, key=lambda change: (-abs(change.grown), change.file, change.line))
 
 
@@ -403,8 +408,8 @@ def difference_text(first: History, begin: int, second: History, end: int) -> st
     return f"{head} allocated {verb}: {', '.join(parts)}."
 
 
-def _by_place(history: History, moment: int) -> dict[tuple[str, int], tuple[int, str, str]]:
-    """Bytes, function and main category, by file and line."""
+def _by_place(history: History, moment: int) -> dict[tuple[str, int, bool], tuple[int, str, str]]:
+    """Bytes, function and main category, by file, line and whether it is a workspace, which belongs to no line."""
     alive = history.alive(moment)
     kinds = len(CATEGORIES)
     key = history.site_of(alive) * kinds + history.lives.category[alive]
@@ -412,10 +417,15 @@ def _by_place(history: History, moment: int) -> dict[tuple[str, int], tuple[int,
     total = np.bincount(key, weights=history.lives.bytes[alive], minlength=len(history.sites.frames) * kinds)
     total = total.reshape(-1, kinds)
     count = np.bincount(history.site_of(alive), minlength=len(history.sites.frames))
+    workspaces = total[:, CATEGORIES.index(WORKSPACE)].copy()
+    total[:, CATEGORIES.index(WORKSPACE)] = 0
     most = total.argmax(axis=1)
     whole = total.sum(axis=1)
     found = {}
     for site in np.flatnonzero(count).tolist():
         file, line, name = history.sites.frames[site]
-        found[file, line] = (int(whole[site]), name, CATEGORIES[int(most[site])])
+        if workspaces[site]:
+            found[file, line, True] = (int(workspaces[site]), name, WORKSPACE)
+        if whole[site]:
+            found[file, line, False] = (int(whole[site]), name, CATEGORIES[int(most[site])])
     return found

@@ -61,6 +61,63 @@ def test_a_leak_is_named_by_its_line_and_letting_go_of_it_is_proved_by_replay() 
     assert not any("a card" in other.change for other in found.remedies)
 
 
+EVALUATING = {
+    40: "for step, batch in enumerate(loader):",
+    41: "    val = model(x_val)",
+    44: "    loss = criterion(model(batch))",
+    45: "    loss.backward()",
+    46: "    losses.append(loss)",
+    47: "    if step % 5 == 0:",
+    48: "        cache[step] = val",
+}
+"""A training that keeps its losses, and the results of every fifth step."""
+
+
+def evaluating(*, keeps: int, steps: int = 40) -> Made:
+    """So many steps, of which each keeps some bytes and every fifth 20 MiB, and one whose request is refused."""
+    made = Made(capacity=600 * MIB)
+    made.malloc(30 * MIB, WEIGHTS)
+    for step in range(steps):
+        if step % 5 == 0:
+            made.malloc(20 * MIB, FORWARD)
+        made.step(16 * MIB, keeps)
+    with suppress(AllocationRefused):
+        made.malloc(500 * MIB, BACKWARD)
+    return made
+
+
+def test_what_every_fifth_step_keeps_is_a_leak_with_its_line_and_its_replacement() -> None:
+    found = explained(evaluating(keeps=0).snapshot(), source=lambda _file, line: EVALUATING.get(line, ""))
+    assert found.verdict == "leak"
+    assert found.headline.startswith("train.py:41 (val = model(x_val)) keeps 20 MiB alive every 5 steps: ")
+    assert found.growing[0].bytes_per_step == 4 * MIB
+    change = found.remedies[0].change
+    assert change.startswith("train.py:48: write cache[step] = val.detach().cpu(), not cache[step] = val: ")
+    assert "keeps val itself, 20 MiB of every 5 steps: " in found.remedies_note
+    assert explanation_from_json(found.to_json()) == found
+
+
+def test_a_leak_of_every_step_and_one_of_every_fifth_are_told_at_once_with_one_patch() -> None:
+    found = explained(evaluating(keeps=2 * MIB).snapshot(), source=lambda _file, line: EVALUATING.get(line, ""))
+    assert [(growth.line, growth.every) for growth in found.growing] == [(41, "every 5 steps"), (44, "every step")]
+    remedy = found.remedies[0]
+    assert remedy.change.startswith(
+        "train.py:46: write losses.append(loss.detach().cpu()), not losses.append(loss); "
+        "train.py:48: write cache[step] = val.detach().cpu(), not cache[step] = val: "
+    )
+    assert remedy.verified_by == "replay"
+    added = [line for line in remedy.patch.splitlines() if line.startswith("+ ")]
+    assert added == ["+    losses.append(loss.detach().cpu())", "+        cache[step] = val.detach().cpu()"]
+    assert [rewrite.line for rewrite in remedy.rewrites] == [46, 48]
+
+
+def test_three_times_are_enough_for_what_the_source_shows_to_be_kept_next_to_a_certain_leak() -> None:
+    found = explained(evaluating(keeps=2 * MIB, steps=14).snapshot(), source=lambda _f, line: EVALUATING.get(line, ""))
+    assert [growth.every for growth in found.growing] == ["every 5 steps", "every step"]
+    unknown = explained(evaluating(keeps=2 * MIB, steps=14).snapshot())
+    assert [growth.every for growth in unknown.growing] == ["every step"]
+
+
 def test_what_letting_go_would_take_is_what_a_run_that_does_takes() -> None:
     steps = 12
     made, mended = Made(), Made()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, BlockView, Segment
 from gpudash.memory.snapshot.history.groups import Node, tree
-from gpudash.memory.snapshot.history.history import History, difference_text
+from gpudash.memory.snapshot.history.history import History, difference_text, differences
 from gpudash.memory.snapshot.history.model import Annotation, DeviceSnapshot, TraceEntry
 from gpudash.units import KIB, MIB
 from tests.unit.memory.snapshot.made import (
@@ -405,6 +405,20 @@ def test_cublas_workspace_is_known_by_its_size_where_stacks_are_pythons_alone_an
     alive = history.alive(history.last)
     is_workspace = history.lives.category[alive] == history.categories.index("workspace")
     assert history.lives.requested[alive][is_workspace].tolist() == [workspace, workspace]
+
+
+def test_a_workspace_that_came_is_told_apart_from_what_its_line_holds() -> None:
+    made = Made(capacity=100 * MIB)
+    made.malloc(3 * MIB, FORWARD)
+    begin = len(made.entries) - 1
+    made.malloc(8_519_680, FORWARD)
+    made.malloc(2 * MIB, FORWARD)
+    history = History(made.device())
+    changes = differences(history, begin, history, history.last)
+    assert [(change.name, change.category, change.grown) for change in changes] == [
+        ("workspace of cuBLAS, first used at train.py:41 step", "workspace", 8_519_680),
+        ("train.py:41 step", "activations", 2 * MIB),
+    ]
 
 
 def test_a_workspace_that_was_refused_is_known_too() -> None:

@@ -146,13 +146,16 @@ class FakeRungs:
         self.problem = problem
         self.requested: list[Spec] = []
         self.closed = False
+        self.is_predicting = False
 
     def ask_card(self, spec: Spec, card: int) -> int:
         self.requested.append(spec)
         return len(self.requested)
 
-    def newest(self) -> Answer:
+    def newest(self) -> Answer | None:
         number = len(self.requested)
+        if self.is_predicting:
+            return None
         if self.problem is not None:
             return Answer(number, None, self.problem, final=True)
         return Answer(number, estimate(12 * GIB // number), None, final=True)

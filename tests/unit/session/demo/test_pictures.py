@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpudash.session.demo.pictures import REFUSED, LineScript, pictures_of
 from gpudash.units import MIB
-from gpudash.workloads.lines.trace import ENDED, LineFailure, LineMoment, LinesTrace
+from gpudash.workloads.lines.trace import ENDED, LineBlock, LineFailure, LineMoment, LinesTrace
 from tests.unit.session.demo.traces import block, failed, leak, three_lines
 
 SCRIPT = LineScript("Title", "Question?")
@@ -69,6 +71,19 @@ def test_a_leak_climbs_turn_by_turn_to_the_limit_and_what_is_refused_stands_over
     assert pictures[-1].sentence == ("Line 3 asks for 64 MiB more, but 256 MiB of 256 MiB are taken: out of memory.")
     assert (pictures[-1].tone, pictures[-1].remark) == ("wrong", "Drop it")
     assert pictures[-1].code[2].state == "wrong"
+
+
+def test_the_blocks_beside_the_code_add_up_to_the_column_and_the_last_says_what_the_rest_is() -> None:
+    blocks = [LineBlock(name, size * MIB) for name, size in (("a", 36), ("b", 16), ("c", 36), ("x", 9))]
+    blocks.append(LineBlock("workspace", 8 * MIB, workspace=True))
+    moment = LineMoment(1, "", 0, tuple(blocks), after=105 * MIB)
+    host = (LineBlock("kept", 64 * MIB),)
+    pictures = pictures_of(LinesTrace(("a = 1",), 256 * MIB, (moment,)), SCRIPT)
+    assert [block.name for block in pictures[1].blocks] == ["a", "b", "c", "2 more"]
+    assert pictures[1].blocks[-1].remark == "x, workspace"
+    with_host = pictures_of(LinesTrace(("a = 1",), 256 * MIB, (replace(moment, host=host),)), SCRIPT)[1].blocks
+    assert sum(block.bytes for block in with_host if block.kind != "host") == 105 * MIB
+    assert with_host[-1].kind == "host"
 
 
 def test_of_a_long_loop_the_first_steps_and_the_last_are_shown() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -162,6 +163,15 @@ def test_a_rung_is_told_by_what_it_saves_and_what_is_spare_of_the_card() -> None
     assert chart is not None and chart.limit == CARD_BYTES
     assert chart.columns[1].bytes == 3 * GIB and not chart.columns[2].blocks
     assert "predicted" in pictures[1].corner and "dry run" in pictures[2].sentence
+
+
+def test_the_parts_of_a_rung_beside_its_code_add_up_to_its_column() -> None:
+    parts = {"weights": 400 * MIB, "optimizer state": 800 * MIB, "gradients": 400 * MIB, "activations": 900 * MIB}
+    result = RungResult(ladder()[1][0], replace(estimate(3 * GIB), by_category={**parts, "workspace": 16 * MIB}))
+    picture = LADDER.pictures(LADDER, PlayedScene((result,), device="sim:0"))[0]
+    assert picture.chart is not None and picture.chart.columns[0].bytes == 3 * GIB
+    assert sum(block.bytes for block in picture.blocks) == 3 * GIB
+    assert picture.blocks[-1].name.endswith(" more")
 
 
 def test_a_rung_that_cannot_be_predicted_says_why() -> None:

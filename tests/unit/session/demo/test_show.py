@@ -251,6 +251,20 @@ def test_the_rungs_are_asked_for_one_after_another() -> None:
     assert played.rungs.closed
 
 
+def test_a_rung_that_takes_long_says_which_it_is_of_how_many_and_for_how_long() -> None:
+    played = Played([LADDER], problem=Problem("unavailable", "It is not there."))
+    played.rungs.is_predicting = True
+    played.wait()
+    assert played.show.picture.sentence == (
+        "Rung 1 of 7: a dry run of batch = 12 computes no numbers. PyTorch loads first."
+    )
+    played.wait(8.0)
+    assert played.show.picture.sentence.endswith(" 8 s so far.")
+    played.rungs.is_predicting = False
+    played.wait()
+    assert "so far" not in played.show.pictures[0].sentence
+
+
 def test_a_rung_with_a_problem_is_a_failure_and_the_ladder_goes_on() -> None:
     played = Played([LADDER], problem=Problem("unavailable", "It is not there.", "Get it."))
     for _ in range(len(LADDER.acts)):
