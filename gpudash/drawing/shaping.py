@@ -56,7 +56,9 @@ def stacked(
     times = present[0][0]
     # Curves of one source share their times, and then nothing has to be merged.
     if any(len(band[0]) != len(times) or not np.array_equal(band[0], times) for band in present[1:]):
-        times = np.unique(np.concatenate([band[0] for band in present]))
+        # `np.unique` would do the same, but import numpy's masked arrays first: a long turn of the first frame.
+        times = np.sort(np.concatenate([band[0] for band in present]), kind="stable")
+        times = times[np.diff(times, prepend=-np.inf) > 0]
     total = np.zeros(len(times))
     edges: list[Floats | None] = []
     for position, band in enumerate(bands):

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from gpudash.devices.names import Gpu
-from gpudash.session.recordings.opener import record_from_line
+from gpudash.session.remote.stream import record_from_line
 from gpudash.telemetry.records import Note, Sample, State, Topic
 
 VERSION = 1

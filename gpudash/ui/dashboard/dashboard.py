@@ -94,8 +94,9 @@ class Dashboard(PlotsPage):
         session: session to show; it is not closed here.
         palette: colours at the start.
         panel: workload panel; created if not given, like
-        tabs: the tables. These two take longest to create.
-        arranged: whether to lay out the parts now; otherwise call `arrange`.
+        tabs: the tables, and
+        result: the page over the plots. These three take longest to create.
+        holder: outside any window, holds the large parts until `arrange` lays them out; without it, that is done now.
 
     Attributes:
         left: column at the left; the panel is one of its faces.
@@ -126,7 +127,8 @@ class Dashboard(PlotsPage):
         *,
         panel: WorkloadPanel | None = None,
         tabs: LowerTabs | None = None,
-        arranged: bool = True,
+        result: ResultPage | None = None,
+        holder: QWidget | None = None,
     ) -> None:
         super().__init__(session, palette, parent)
         self._selected: str | None = None
@@ -150,11 +152,16 @@ class Dashboard(PlotsPage):
         self._panel_wanted = True
         self.panel = panel or WorkloadPanel()
         self.tabs = tabs or LowerTabs()
+        self.result = result or ResultPage()
         self._build()
         self._connect()
-        if arranged:
+        if holder is None:
             for _part in self.arrange():
                 continue
+            return
+        # Without a parent they would outlive a dashboard that is closed before it is laid out.
+        for part in (self.left, self._upper, self.tabs, self.footer, self.banner):
+            part.setParent(holder)
 
     def _build(self) -> None:
         palette, settings = self.palette_, self.session.settings
@@ -164,7 +171,6 @@ class Dashboard(PlotsPage):
         self.banner.commanding = self.live
         self.panel.set_commanding(self.live)
         self.panel.fit.set_palette(palette)
-        self.result = ResultPage()
         self.plots.lay_over(self.result, self.result.place_in)
         self.view_bar = ViewBar(self.view, settings.smoothing, live=self.live)
         self.tabs.set_palette(palette)
@@ -455,14 +461,18 @@ class Dashboard(PlotsPage):
         """Do most of the first `refresh` before the dashboard is shown, one part per step: all at once would freeze
         the window."""
         self._take_events()
+        yield
         self.refresh_figures()
         self._frame = 1
         yield
         plots = self.wanted_plots()
+        yield
         for count in range(1, len(plots)):
             self.plots.set_plots(plots[:count], self.topic)
             yield
         self._choose_plots()
+        yield
+        yield from self.plots.load()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Esc closes the result, as its button says, even from the form and the cards, which do not use the key."""

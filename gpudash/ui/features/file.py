@@ -108,7 +108,8 @@ def ask_for_file(workspace: Workspace) -> None:
 
 def open_stream(workspace: Workspace, stream: TextIO) -> None:
     """Show a monitor's JSON lines in a tab as they arrive."""
-    from gpudash.session.recordings.opener import Incoming, OpenedReplay
+    from gpudash.session.recordings.opener import OpenedReplay
+    from gpudash.session.remote.stream import Incoming
     from gpudash.telemetry.recording.recorder import RecordingError
 
     try:

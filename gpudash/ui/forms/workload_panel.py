@@ -78,6 +78,9 @@ class FormState:
 class WorkloadPanel(QFrame):
     """Choose, configure, start and stop a run.
 
+    Args:
+        script: the form of the user's own program; created if not given.
+
     Attributes:
         attached: the process being watched, in place of everything that could be chosen; hidden without one.
         is_on: returns whether a run is going on right now; it may have ended since the last refresh.
@@ -100,12 +103,12 @@ class WorkloadPanel(QFrame):
     changed = Signal()
     replaced = Signal(str, object, object, str)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
+    def __init__(self, parent: QWidget | None = None, *, script: ScriptForm | None = None) -> None:
         super().__init__(parent)
         self.setProperty("role", "panel")
         self.setFixedWidth(WIDTH)
         self._forms: dict[str, SpecForm] = {}
-        self.script = ScriptForm()
+        self.script = script or ScriptForm()
         self.script.changed.connect(self._form_changed)
         self.is_on: Callable[[], bool] = lambda: self._running
         self._running = False
@@ -239,7 +242,9 @@ class WorkloadPanel(QFrame):
                 layout.activate()
 
     def set_commanding(self, commanding: bool) -> None:
-        """Set whether runs can be started here at all; a recording's panel only shows what was run."""
+        """Set whether runs can be started here at all, as at first; a recording's panel only shows what was run."""
+        if commanding == self._commanding:
+            return
         self._commanding = commanding
         self.button.setVisible(commanding)
         self._choose_workload()

@@ -319,6 +319,13 @@ class PlotStack(QFrame):
         for plot in self._plots.values():
             plot.legend.show_all()
 
+    def load(self) -> Iterator[None]:
+        """Read the series of the visible curves, which those of a recording are only when first used, one per step."""
+        for curve in self.visible_curves:
+            with self.store.lock:
+                self.store.series(*curve.key)
+            yield
+
     @property
     def visible_curves(self) -> list[CurveSpec]:
         """Every visible curve, from the top plot down."""

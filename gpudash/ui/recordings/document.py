@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QFontMetrics, QKeyEvent, QKeySequence, QResizeEvent, QShortcut
@@ -20,8 +21,6 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.devices.names import SIMULATED
-from gpudash.session import Replay
-from gpudash.session.recordings.opener import OpenedRecording, OpenedReplay
 from gpudash.specs import workloads
 from gpudash.system.settings import Settings
 from gpudash.telemetry.recording.recorder import RecordingError
@@ -30,7 +29,9 @@ from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.dashboard.plots_page import SLOW_REFRESH
+from gpudash.ui.dashboard.result_page import ResultPage
 from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs
+from gpudash.ui.forms.script_form import ScriptForm
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.fields import ChoiceField
@@ -39,6 +40,10 @@ from gpudash.ui.widgets.notice import Notice
 from gpudash.ui.widgets.opening_page import OpeningPage
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import format_count, format_duration
+
+if TYPE_CHECKING:
+    from gpudash.session import Replay
+    from gpudash.session.recordings.opener import OpenedRecording, OpenedReplay
 
 SPEEDS = (1, 2, 5, 10, 30, 60)
 """Playback speeds: seconds of the recording per second."""
@@ -254,6 +259,12 @@ def place_text(seconds: float) -> str:
     return f"{minutes}:{short}"
 
 
+SLICES_S = 0.004
+"""Seconds of a frame after which no other slice of building a dashboard begins."""
+
+_BUILT = object()
+"""What is next after the last slice."""
+
 READ_ADVICE = "The file is only read, never changed. No data leaves this computer."
 
 
@@ -292,6 +303,9 @@ class RecordingDocument(Document):
         self.replay: Replay | None = None
         self._replay: Replay | None = None
         self._slices: Iterator[None] = iter(())
+        # Holds what has no place yet, outside the window, whose style sheet would be applied to each widget. Without
+        # it, closing in between would leave them to Python, which takes their attributes before Qt lets go of them.
+        self._parts = QWidget()
         self.opening = OpeningPage(self.title, READ_ADVICE)
         self.opening.cancelled.connect(self.closed)
         self._stack = QStackedWidget()
@@ -310,7 +324,7 @@ class RecordingDocument(Document):
             if self._replay is None:
                 self._poll()
             else:
-                next(self._slices, None)
+                self._continue_opening()
             return
         assert self.dashboard is not None
         self.bar.refresh()
@@ -320,26 +334,41 @@ class RecordingDocument(Document):
         self.dashboard.refresh()
         self._frame += 1
 
+    def _continue_opening(self) -> None:
+        """Build the next slices of the dashboard: one, and more as long as they are short."""
+        began_s = time.perf_counter()
+        while next(self._slices, _BUILT) is not _BUILT:
+            if time.perf_counter() - began_s >= SLICES_S:
+                return
+
     def _poll(self) -> None:
         try:
             replay = self._opened.poll()
         except RecordingError as error:
             self.refused.emit(str(error))
             return
-        # A generator: each slice of building the dashboard takes one frame.
+        # A generator: building the dashboard takes several frames.
         if replay is not None:
             self._replay, self._slices = replay, self._show(replay)
         else:
             self.opening.show_progress(round(self._opened.part * self._opened.size_bytes), self._opened.size_bytes)
 
     def _show(self, replay: Replay) -> Iterator[None]:
-        """Replace the progress page with the dashboard, one slice per frame: in one go it would freeze the window."""
+        """Replace the progress page with the dashboard, slice by slice: in one go it would freeze the window."""
         replay.set_settings(self._settings())
-        panel = WorkloadPanel()
+        parts = self._parts
+        script = ScriptForm(parts)
         yield
-        tabs = LowerTabs()
+        panel = WorkloadPanel(parts, script=script)
         yield
-        dashboard = Dashboard(replay, self._palette, panel=panel, tabs=tabs, arranged=False)
+        panel.set_commanding(False)
+        yield
+        tabs = LowerTabs(parts)
+        yield
+        result = ResultPage(parts)
+        yield
+        dashboard = Dashboard(replay, self._palette, parts, panel=panel, tabs=tabs, result=result, holder=parts)
+        yield
         self._stack.addWidget(dashboard)
         yield
         yield from dashboard.arrange()
@@ -349,7 +378,9 @@ class RecordingDocument(Document):
             dashboard.view.follow()
         else:
             dashboard.show_run()
+        yield
         self._show_text(replay, dashboard)
+        yield
         yield from dashboard.prepare()
         yield
         # Move the focus only if it was on the progress page.
@@ -485,6 +516,7 @@ class RecordingDocument(Document):
         self._closed = True
         # Drop an unfinished generator before closing what it builds on.
         self._slices = iter(())
+        self._parts.deleteLater()
         self._opened.give_up()
         if self._replay is not None:
             self._replay.close()

@@ -233,8 +233,8 @@ def test_a_run_of_the_demo_is_not_among_the_user_s() -> None:
     users = _entry(0)
     demos = _entry(1)
     assert users.facts is not None and demos.facts is not None
-    demos = replace(
-        demos, facts=replace(demos.facts, runs=tuple(replace(run, of_demo=True) for run in demos.facts.runs))
+    demos = demos._replace(
+        facts=replace(demos.facts, runs=tuple(replace(run, of_demo=True) for run in demos.facts.runs))
     )
     assert [row.entry for row in rows_of([users, demos])] == [users]
 

@@ -18,7 +18,7 @@ import pytest
 from gpudash.cli.terminal.monitoring import as_json
 from gpudash.session import Replay
 from gpudash.session.recordings import loading
-from gpudash.session.recordings.opener import LONGEST_LINE, Incoming, record_from_line
+from gpudash.session.remote.stream import LONGEST_LINE, Incoming, record_from_line
 from gpudash.telemetry.recording.pages import Pages
 from gpudash.telemetry.recording.reading import Recording
 from gpudash.telemetry.recording.recorder import Recorder, log_files
