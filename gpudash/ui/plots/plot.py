@@ -467,7 +467,7 @@ class TimePlot(QWidget):
         if not known.any():
             return None
         idle = QColor(self._palette.curves["idle"])
-        return Ground(times[known], base[known], top[known] - base[known], roof[known], idle)
+        return Ground(times[known], base[known], top[known] - base[known], roof[known], times[~known], idle)
 
     def _draw_between(self, geometry: Geometry) -> None:
         areas = []

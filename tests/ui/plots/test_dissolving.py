@@ -166,3 +166,18 @@ def test_what_was_there_before_anybody_listened_lies_below(stack: PlotStack) -> 
     assert ribbons.text_at(_point(stack, 4.3, CONTEXT + 100 * MIB)) == ""
     assert DARK.curves["allocated"]
     assert "1 MiB" in ribbons.text_at(_point(stack, 4.3, CONTEXT + 390 * MIB))
+
+
+def test_ribbons_end_with_the_readings_of_what_they_lie_on(stack: PlotStack) -> None:
+    """A program that has run out of memory frees its tensors when its card is read no more, and then is empty."""
+    store, (plot,) = stack.store, stack.plots
+    for curve in plot.spec.curves:
+        store.append(curve.key, 10.1, None)
+        store.append(curve.key, 10.9, 0)
+    store.end.newest_s = 11.0
+    log = _log()
+    log.take([Request(10.05 + number / 10, ("kept", number)) for number in range(8)])
+    _shown(stack, log, 9.9, 11.0)
+    picture = plot.canvas.ribbons.picture
+    assert picture is not None
+    assert picture.place.right() == pytest.approx(_point(stack, 10.0, 0).x(), abs=1.5)

@@ -43,7 +43,7 @@ class FirstScreen(QScrollArea):
         self.script = ScriptPanel(palette)
         self.model = ModelPanel(palette)
         self.program = ProgramsPanel(palette)
-        panels = _Panels()
+        self._panels = panels = _Panels()
         panels.setProperty("role", "scrolled")
         in_row((self.script, 1), (self.model, 1), (self.program, 1), parent=panels, margins=(0, 0, 0, 0), spacing=12)
         self.setWidget(panels)
@@ -61,7 +61,7 @@ class FirstScreen(QScrollArea):
         return super().eventFilter(watched, event)
 
     def minimumSizeHint(self) -> QSize:
-        height = self.widget().minimumSizeHint().height() + self.horizontalScrollBar().sizeHint().height()
+        height = self._panels.minimumSizeHint().height() + self.horizontalScrollBar().sizeHint().height()
         return QSize(self.script.minimumSizeHint().width(), height)
 
     def show_start(self, workload: str, tip: str, *, ready: bool) -> None:

@@ -34,6 +34,7 @@ class Ground:
         base: bytes below those of the tensors, held by others.
         allocated: bytes that tensors hold, from the readings.
         roof: bytes up to the upper edge of PyTorch's reserved memory.
+        missing: session times without a reading, ascending.
         idle: colour of memory that is reserved but not allocated.
     """
 
@@ -41,7 +42,18 @@ class Ground:
     base: Floats
     allocated: Floats
     roof: Floats
+    missing: Floats
     idle: QColor
+
+    def known_until(self, time_s: float) -> float:
+        """``time_s``, or the last reading before it if readings are missing since then.
+
+        A program that ends frees its tensors while its card is read no more.
+        """
+        read = float(self.times[max(0, int(np.searchsorted(self.times, time_s, "right")) - 1)])
+        if ((self.missing > read) & (self.missing <= time_s)).any():
+            return read
+        return time_s
 
 
 class RibbonsLayer(Layer):
@@ -84,6 +96,7 @@ class RibbonsLayer(Layer):
         if log is not None and ground is not None and extent is not None:
             low = max(geometry.origin_s + geometry.x_low, extent[0])
             high = min(geometry.origin_s + geometry.x_high, extent[1])
+            high = ground.known_until(high)
             if high - low >= geometry.seconds_per_pixel:
                 self._lay_out(log, geometry, ground, low, high, before)
         self.setVisible(self.picture is not None)
