@@ -497,7 +497,10 @@ class _Pages(QStackedWidget):
     """A stack that is as small as its current page may be, however large the others are."""
 
     def minimumSizeHint(self) -> QSize:
-        return self.currentWidget().minimumSizeHint()
+        page = self.currentWidget()
+        if page is None:
+            return super().minimumSizeHint()
+        return page.minimumSizeHint()
 
 
 class _Tabs(QTabBar):

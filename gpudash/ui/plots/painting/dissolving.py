@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from PySide6.QtCore import QPointF, QRectF
 from PySide6.QtGui import QColor, QFont, QPainter
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
@@ -45,15 +46,15 @@ class Ground:
     missing: Floats
     idle: QColor
 
-    def known_until(self, time_s: float) -> float:
-        """``time_s``, or the last reading before it if readings are missing since then.
+    def missing_at(self, times: Floats) -> NDArray[np.bool_]:
+        """Whether readings are missing around each of these times.
 
         A program that ends frees its tensors while its card is read no more.
         """
-        read = float(self.times[max(0, int(np.searchsorted(self.times, time_s, "right")) - 1)])
-        if ((self.missing > read) & (self.missing <= time_s)).any():
-            return read
-        return time_s
+        edges = np.concatenate(([-np.inf], self.times, [np.inf]))
+        between = np.diff(np.searchsorted(self.missing, edges))
+        missing: NDArray[np.bool_] = between[np.searchsorted(self.times, times, "right")] > 0
+        return missing
 
 
 class RibbonsLayer(Layer):
@@ -96,7 +97,6 @@ class RibbonsLayer(Layer):
         if log is not None and ground is not None and extent is not None:
             low = max(geometry.origin_s + geometry.x_low, extent[0])
             high = min(geometry.origin_s + geometry.x_high, extent[1])
-            high = ground.known_until(high)
             if high - low >= geometry.seconds_per_pixel:
                 self._lay_out(log, geometry, ground, low, high, before)
         self.setVisible(self.picture is not None)
@@ -123,6 +123,9 @@ class RibbonsLayer(Layer):
             return
         middles = low + (np.arange(columns) + 0.5) * (high - low) / columns
         floor, roof = (np.interp(middles, ground.times, edge) - geometry.y_low for edge in (ground.base, ground.roof))
+        # Nothing is drawn where what the ribbons lie on is unknown: they would slide to the next reading.
+        missing = ground.missing_at(middles)
+        floor[missing] = roof[missing] = np.inf
         scale = area.height() / (geometry.y_high - geometry.y_low)
         font = None
         if self.share == 1.0:
