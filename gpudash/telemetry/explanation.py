@@ -384,6 +384,11 @@ class Explanation:
         return replace(self, remedies=remedies, remedies_note=note)
 
     @property
+    def used_bytes(self) -> int:
+        """Bytes of the device's memory that were in use."""
+        return self.capacity_bytes + self.beyond_bytes - self.part_bytes("free", "barred")
+
+    @property
     def findings(self) -> Findings:
         """The parts that a search for remedies may change."""
         return Findings(self.verdict, self.headline, self.remedies, self.remedies_note)

@@ -99,6 +99,22 @@ class LineSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedMemory:
+    """Memory that a run asked for last and did not get, drawn upon what was in use.
+
+    Attributes:
+        began_s, until_s: session times of the refusal, and of the run's end.
+        used_bytes: in use when it was refused.
+        bytes: what was asked of the device: the segment that the request needed, if that is known.
+    """
+
+    began_s: float
+    until_s: float
+    used_bytes: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class PlotSpec:
     """One plot.
 
@@ -114,6 +130,7 @@ class PlotSpec:
         extra: whether it is hidden by default.
         nested: whether each curve is part of the next one, so that all can be filled down to zero.
         least_share: smallest share of the total height, until the user drags the heights.
+        refused: the request for which memory did not suffice; ``None`` if all were met.
     """
 
     id: str
@@ -127,6 +144,7 @@ class PlotSpec:
     extra: bool = False
     nested: bool = False
     least_share: float = 0.0
+    refused: RefusedMemory | None = None
 
 
 def plots_for(
@@ -164,22 +182,22 @@ def plots_for(
     seen = None
     if span is not None:
         seen = run_in_view(store, span)
-    until = None
+    until, refused = None, None
     if seen is not None and seen.device == allocator:
         until = seen.ended_s
-    plots = [
-        memory_plot(
-            store,
-            selected,
-            device_name,
-            allocator,
-            warn_ratio,
-            to_capacity=to_capacity,
-            gpu=gpu,
-            until_s=until,
-            own=own,
-        )
-    ]
+        refused = refused_memory(seen)
+    memory = memory_plot(
+        store,
+        selected,
+        device_name,
+        allocator,
+        warn_ratio,
+        to_capacity=to_capacity,
+        gpu=gpu,
+        until_s=until,
+        own=own,
+    )
+    plots = [replace(memory, refused=refused)]
     if halves := devices_of_halves(store.run):
         plots.append(memory_by_device(halves))
     rates = transfers(store, None if host else selected, gpu)
@@ -200,6 +218,17 @@ def plots_for(
     if span is None or (places and seen is store.run):
         return tuple(with_room_for_memory(plots) if warned else plots)
     return tuple(by_relevance(plots, store, span, warned=warned))
+
+
+def refused_memory(run: RunView) -> RefusedMemory | None:
+    """The request for which memory did not suffice; ``None`` unless the run ran out of it at a known request."""
+    if run.error is None or run.error.explanation is None:
+        return None
+    found = run.error.explanation
+    if found.requested_bytes is None:
+        return None
+    size = found.segment_bytes or found.requested_bytes
+    return RefusedMemory(found.time_s, run.error.time_s, found.used_bytes, size)
 
 
 def with_room_for_memory(plots: Sequence[PlotSpec]) -> list[PlotSpec]:

@@ -175,3 +175,25 @@ def test_the_explanation_and_its_remedies_are_those_of_the_run_that_is_looked_at
     dashboard.result.ending.remedies.applied.emit(Remedy("a batch of 32", fields={"batch": 32}, fits=True))
     (spec,) = started
     assert isinstance(spec, TrainingSpec) and spec.batch == 32
+
+
+def test_what_the_card_refused_is_hatched_upon_what_was_in_use(open_window: OpenWindow) -> None:
+    session = explained.failed(explained.Session())
+    session.feed(3)
+    window = open_window(session)
+    dashboard = window.workspace.dashboard
+    dashboard.show_run()
+    settle(window)
+    plot = dashboard.plots.plot("memory")
+    assert plot is not None and plot.spec.refused is not None and plot.geometry_now is not None
+    assert "refused 64 MiB" in plot.legend.levels
+    image = plot.canvas.grab().toImage()
+    left = round(plot.geometry_now.x_of(6.0))
+    bottom = round(plot.geometry_now.y_of(plot.spec.refused.used_bytes))
+    places = [(x, y) for x in range(left + 2, left + 9) for y in range(bottom - 9, bottom - 1)]
+    colours = [image.pixelColor(*place) for place in places]
+    red = sum(colour.red() - colour.blue() > 60 for colour in colours)
+    assert 4 < red < len(places) - 4, "lines with gaps between them"
+    dashboard.view.show(0.0, 0.5)
+    settle(window)
+    assert not any(level.startswith("refused") for level in plot.legend.levels), "another time"

@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import QByteArray, QCoreApplication, QEvent, QObject, QRect, QSettings, Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QGraphicsItem, QMenu, QScrollArea, QWidget
+from PySide6.QtWidgets import (
+    QAbstractButton,
+    QApplication,
+    QComboBox,
+    QGraphicsItem,
+    QMenu,
+    QScrollArea,
+    QTabBar,
+    QWidget,
+)
 
 from gpudash.system.folders import data_folder
 from gpudash.telemetry.records import RunStarted
@@ -276,6 +285,48 @@ def test_the_window_opens_where_it_was_unless_that_is_off_the_screen(home: Path)
     left, top, width, height = QRect(*smaller["opened"]).getRect()  # type: ignore[misc]
     assert left >= 0 and top >= 0 and left + width <= 1280 and top + height <= 800
     assert smaller["button"]
+
+
+@pytest.mark.process
+def test_on_a_small_screen_at_a_large_scale_the_window_is_no_larger_than_the_screen(home: Path) -> None:
+    left, top, width, height = QRect(*probe(home, (1024, 768), scale=1.5)["opened"]).getRect()  # type: ignore[misc]
+    title_px = 24
+    assert left >= 0 and left + width <= 683
+    assert top >= 0 and height <= 512 - title_px
+
+
+@pytest.mark.parametrize("first_screen", [True, False])
+def test_in_the_smallest_window_every_control_can_be_scrolled_into_view(
+    open_window: OpenWindow, first_screen: bool
+) -> None:
+    session = FakeSession([gpu(0)]).feed(10) if first_screen else busy_session()
+    window = open_window(session, size=(683, 480), first_screen=first_screen)
+    assert (window.width(), window.height()) == (683, 480)
+    controls = [
+        part for part in window.workspace.findChildren(QWidget) if isinstance(part, (QAbstractButton, QComboBox))
+    ]
+    controls = [part for part in controls if part.isVisible() and not isinstance(part.parentWidget(), QTabBar)]
+    assert len(controls) > 15
+    for control in controls:
+        around = control.parentWidget()
+        while around is not None:
+            if isinstance(around, QScrollArea):
+                around.ensureWidgetVisible(control, 0, 0)
+            around = around.parentWidget()
+        QApplication.processEvents()
+        assert inside(window, control), control.accessibleName()
+
+
+def test_tab_scrolls_a_small_window_to_what_it_goes_to(open_window: OpenWindow) -> None:
+    window = open_window(busy_session(), size=(683, 420))
+    button = window.workspace.dashboard.panel.button
+    assert not inside(window, button)
+    window.workspace.dashboard.panel.workload.setFocus()
+    for _stop in range(40):
+        QTest.keyClick(QApplication.focusWidget(), Qt.Key.Key_Tab)
+        if button.hasFocus():
+            break
+    assert button.hasFocus() and inside(window, button)
 
 
 @pytest.mark.parametrize("size", [(1280, 800), (1440, 960), (2560, 1440)])

@@ -101,8 +101,16 @@ def _least_height(widget: QWidget) -> int:
 
 
 def _scrolled(widget: QWidget) -> bool:
+    """Whether it can be scrolled to: one of the areas around it has more than it shows."""
     parent = widget.parentWidget()
-    return parent is not None and (isinstance(parent, QScrollArea) or _scrolled(parent))
+    if parent is None:
+        return False
+    if (
+        isinstance(parent, QScrollArea)
+        and parent.verticalScrollBar().maximum() + parent.horizontalScrollBar().maximum()
+    ):
+        return True
+    return _scrolled(parent)
 
 
 def _covered(window: QWidget) -> Iterator[str]:

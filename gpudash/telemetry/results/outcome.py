@@ -147,8 +147,7 @@ def _main_figures(run: RunView, result: Mapping[str, Any]) -> Iterator[Row]:
 def _memory_figures(found: Explanation) -> Iterator[Row]:
     """The state of memory when it ran out."""
     if found.allowed_bytes is None:
-        held = found.capacity_bytes + found.beyond_bytes - found.part_bytes("free", "barred")
-        yield "memory in use", format_pair(held, found.capacity_bytes)
+        yield "memory in use", format_pair(found.used_bytes, found.capacity_bytes)
     else:
         held = found.part_bytes("category", "idle", "pending", "private", "unattributed")
         yield "held by PyTorch", f"{format_pair(held, found.allowed_bytes)} allowed"

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QButtonGroup, QHBoxLayout, QPushButton, QSlider, QWidget
 
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.focus_group import FocusGroup
+from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
 WINDOWS = (("10 s", 10.0), ("1 min", 60.0), ("5 min", 300.0), ("30 min", 1800.0))
 
+GAP = 4
+"""Logical pixels between controls."""
+
+LONG_STATE = "This run ended 00 min 00 s ago"
+"""Room for this is kept beside the buttons: where they are must not depend on what the view shows now."""
+
 
 class ViewBar(QWidget):
-    """Controls of the shared time axis.
+    """Controls of the shared time axis, on a second line where one is too narrow for them.
 
     Signals:
         show_all: show everything since the start.
@@ -26,9 +34,10 @@ class ViewBar(QWidget):
     def __init__(self, view: TimeView, smoothing: float, parent: QWidget | None = None, *, live: bool = True) -> None:
         super().__init__(parent)
         self._view = view
-        row = QHBoxLayout(self)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(4)
+        row = self._row = QHBoxLayout()
+        row.setSpacing(GAP)
+        self._second_row = QHBoxLayout()
+        in_column(row, self._second_row, parent=self, margins=(0, 0, 0, 0), spacing=GAP)
         self.pause = QPushButton()
         self.pause.setProperty("role", "chip")
         self.pause.setFocusPolicy(Qt.FocusPolicy.TabFocus)
@@ -41,11 +50,17 @@ class ViewBar(QWidget):
         row.addStretch(1)
         self._windows = QButtonGroup(self)
         self._windows.setExclusive(False)
+        self._spans = QWidget()
+        spans = QHBoxLayout(self._spans)
+        spans.setContentsMargins(0, 0, 0, 0)
+        spans.setSpacing(GAP)
+        row.addWidget(self._spans)
+        self._spans_place = row.indexOf(self._spans)
         for text, seconds in WINDOWS:
-            self._add_window(row, text, f"Show {text}").clicked.connect(
+            self._add_window(spans, text, f"Show {text}").clicked.connect(
                 lambda _checked=False, seconds=seconds: view.set_window(seconds)
             )
-        self._add_window(row, "All", "Show everything since the start (0)").clicked.connect(self.show_all)
+        self._add_window(spans, "All", "Show everything since the start (0)").clicked.connect(self.show_all)
         FocusGroup(self, [self.pause, *self._windows.buttons()])
         row.addSpacing(12)
         self._smoothing_label = PlainLabel("Smoothing", role="muted")
@@ -71,6 +86,24 @@ class ViewBar(QWidget):
         self._windows.addButton(button)
         row.addWidget(button)
         return button
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(max(self._spans.minimumSizeHint().width(), self._first_px), super().minimumSizeHint().height())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        needed = self._first_px + self._spans.sizeHint().width() + 2 * GAP
+        needed += self.fontMetrics().horizontalAdvance(LONG_STATE)
+        if self.width() >= needed:
+            self._row.insertWidget(self._spans_place, self._spans)
+        else:
+            self._second_row.addWidget(self._spans, 0, Qt.AlignmentFlag.AlignRight)
+
+    @property
+    def _first_px(self) -> int:
+        """Width of the first line, without the view's state and the buttons, whether or not a loss is drawn."""
+        parts = (self.pause, self._smoothing_label, self.smoothing)
+        return sum(part.sizeHint().width() for part in parts) + 6 * GAP
 
     def offer_smoothing(self, offered: bool) -> None:
         """Show the slider if a loss is drawn."""

@@ -16,6 +16,7 @@ from PySide6.QtGui import (
     QIcon,
     QKeyEvent,
     QPainter,
+    QPainterPath,
     QPaintEvent,
     QPen,
     QPixmap,
@@ -27,7 +28,8 @@ from PySide6.QtWidgets import QApplication, QHBoxLayout, QMenu, QSizePolicy, QTo
 from gpudash.telemetry.plots import CurveSpec
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.canvas import label_font
-from gpudash.ui.plots.overlay import BETWEEN_ALPHA, FAINT_ALPHA, PEN_STYLES, PlotLevel
+from gpudash.ui.plots.overlay import BETWEEN_ALPHA, FAINT_ALPHA, HATCH, PATCH, PEN_STYLES, PlotLevel
+from gpudash.ui.plots.painting.layers import hatch
 from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
@@ -205,8 +207,9 @@ class LevelKey(PaintedWidget):
 
     @property
     def least_width(self) -> int:
-        """The width of the first level's name in pixels."""
-        return sum(self._widths([level.name for level in self.levels[:1]]))
+        """The width in pixels of the names of the first level and of areas, whose colours nothing else names."""
+        areas = [level.name for level in self.levels[1:] if level.style in (PATCH, HATCH)]
+        return sum(self._widths([*(level.name for level in self.levels[:1]), *areas]))
 
     def fit(self, room: int) -> int:
         """Show as much text as fits in ``room``; returns the pixels used.
@@ -245,15 +248,31 @@ class LevelKey(PaintedWidget):
         right, middle = place.right(), place.center().y() + 1
         for level, text, width in zip(self.levels, self._texts, self._widths(self._texts), strict=False):
             left = right - width + scaled(10)
-            pen = QPen(QColor(level.colour), scaled(2), PEN_STYLES[level.style], Qt.PenCapStyle.FlatCap)
-            if level.style in _DASHED_SWATCHES:
-                pen.setDashPattern(_DASHED_SWATCHES[level.style])
-            painter.setPen(pen)
-            painter.drawLine(left, middle, left + scaled(SWATCH_PX - 4), middle)
-            painter.setPen(QColor(self._palette.muted))
             label = QRect(left + scaled(SWATCH_PX), place.top(), width, place.height())
+            self._paint_sample(painter, level, left, middle)
+            painter.setPen(QColor(self._palette.muted))
             painter.drawText(label, Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextDontClip, text)
             right -= width
+
+    def _paint_sample(self, painter: QPainter, level: PlotLevel, left: int, middle: int) -> None:
+        """Paint a piece of the line or the area that the level is."""
+        colour = QColor(level.colour)
+        patch = QRectF(left, middle - scaled(5), scaled(9), scaled(9))
+        if level.style == PATCH:
+            painter.fillRect(patch, colour)
+            return
+        if level.style == HATCH:
+            shape = QPainterPath()
+            shape.addRect(patch)
+            painter.setPen(QPen(colour, 1))
+            painter.drawPath(shape)
+            hatch(painter, shape, colour, patch, patch.bottom())
+            return
+        pen = QPen(colour, scaled(2), PEN_STYLES[level.style], Qt.PenCapStyle.FlatCap)
+        if level.style in _DASHED_SWATCHES:
+            pen.setDashPattern(_DASHED_SWATCHES[level.style])
+        painter.setPen(pen)
+        painter.drawLine(left, middle, left + scaled(SWATCH_PX - 4), middle)
 
 
 class Legend(QWidget):

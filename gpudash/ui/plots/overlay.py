@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice, takewhile
 
 from PySide6.QtCore import QLineF, QPointF, QRectF, Qt
-from PySide6.QtGui import QColor, QFont, QFontMetricsF, QPainter, QPen, QPolygonF
+from PySide6.QtGui import QColor, QFont, QFontMetricsF, QPainter, QPainterPath, QPen, QPolygonF
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
 from gpudash.telemetry.readings import MAX_EVENTS
@@ -19,7 +19,7 @@ from gpudash.telemetry.records import REMOVED, EpochFinished, Event, Marker, Sou
 from gpudash.telemetry.store import BAD_ENDINGS, PLAIN_ENDINGS, Store
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.painting.geometry import Geometry
-from gpudash.ui.plots.painting.layers import Label, PaintedLayer
+from gpudash.ui.plots.painting.layers import Label, PaintedLayer, hatch
 
 CATEGORIES = ("user", "run", "phase", "epoch", "warning", "source")
 """Categories of marks that can be hidden separately."""
@@ -264,6 +264,8 @@ _MARK_COLOURS = {"user": "accent", "warning": "warn", "source": "critical"}
 class PlotLevel:
     """A horizontal line at an axis value, in `colour`. The legend shows its `text`, or only its `name` if space is
     short.
+
+    With the style `PATCH` or `HATCH` it is an area of this colour, and not a level: the legend alone shows it.
     """
 
     text: str
@@ -271,6 +273,12 @@ class PlotLevel:
     value: float
     colour: str
     style: str
+
+
+PATCH, HATCH = "patch", "hatch"
+
+LEAST_REFUSED_PX = 10
+"""Width and height in logical pixels that a refused request has at least: it is what ended the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +292,8 @@ class Arrow:
 
 @dataclass(slots=True)
 class OverlayContent:
-    """Everything the overlay draws; `dots` are axis values at the cursor, each with its colour."""
+    """Everything the overlay draws; `dots` are axis values at the cursor, each with its colour, and `refused` the
+    session times and axis values of a refused request: from, until, lowest and highest."""
 
     levels: Sequence[PlotLevel] = ()
     marks: Sequence[PlacedMark] = ()
@@ -294,6 +303,7 @@ class OverlayContent:
     dots: Sequence[tuple[float, str]] = ()
     arrows: Sequence[Arrow] = ()
     forecast: Sequence[tuple[float, float]] = field(default=())
+    refused: tuple[float, float, float, float] | None = None
 
 
 class PlotOverlay(PaintedLayer):
@@ -343,6 +353,7 @@ class PlotOverlay(PaintedLayer):
             return
         painter.setFont(self._font)
         self._paint_selection(painter, self._geometry)
+        self._paint_refused(painter, self._geometry)
         self._paint_levels(painter, self._geometry)
         self._paint_marks(painter, self._geometry)
         self._paint_forecast(painter, self._geometry)
@@ -365,6 +376,23 @@ class PlotOverlay(PaintedLayer):
                 painter.drawLine(QLineF(x, area.top(), x, area.bottom()))
         colour.setAlphaF(0.16)
         painter.fillRect(inside, colour)
+
+    def _paint_refused(self, painter: QPainter, geometry: Geometry) -> None:
+        if self._content.refused is None:
+            return
+        began_s, until_s, low, high = self._content.refused
+        left, bottom = geometry.x_of(began_s), geometry.y_of(low)
+        width = max(geometry.x_of(until_s) - left, LEAST_REFUSED_PX)
+        height = max(bottom - geometry.y_of(high), LEAST_REFUSED_PX)
+        place = QRectF(left, bottom - height, width, height) & geometry.area
+        if place.isEmpty():
+            return
+        shape = QPainterPath()
+        shape.addRect(place)
+        colour = QColor(self._palette.critical)
+        painter.setPen(QPen(colour, 1))
+        painter.drawPath(shape)
+        hatch(painter, shape, colour, place, place.bottom())
 
     def _paint_levels(self, painter: QPainter, geometry: Geometry) -> None:
         area = geometry.area

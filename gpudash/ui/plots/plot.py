@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -25,10 +25,10 @@ from gpudash.drawing.shaping import BRIDGED_PX, Floats, Points, pulses, stacked
 from gpudash.memory.request_log import RequestLog
 from gpudash.session.predicting.deviations import Deviation
 from gpudash.telemetry.plots import LAID_OVER, CurveSpec, LineSpec, PlotSpec
-from gpudash.ui.colours import Palette
+from gpudash.ui.colours import Palette, category_curve
 from gpudash.ui.plots.canvas import MIN_HEIGHT_PX, TIGHT_HEIGHT_PX, Canvas, Gestures, drawn
 from gpudash.ui.plots.legend import Legend
-from gpudash.ui.plots.overlay import BETWEEN_ALPHA, Arrow, Mark, OverlayContent, PlotLevel, place
+from gpudash.ui.plots.overlay import BETWEEN_ALPHA, HATCH, PATCH, Arrow, Mark, OverlayContent, PlotLevel, place
 from gpudash.ui.plots.painting.dissolving import Ground
 from gpudash.ui.plots.painting.geometry import Geometry
 from gpudash.ui.plots.painting.layers import Cover, Label
@@ -467,7 +467,7 @@ class TimePlot(QWidget):
         if not known.any():
             return None
         idle = QColor(self._palette.curves["idle"])
-        return Ground(times[known], base[known], top[known] - base[known], roof[known], idle)
+        return Ground(times[known], base[known], top[known] - base[known], roof[known], times[~known], idle)
 
     def _draw_between(self, geometry: Geometry) -> None:
         areas = []
@@ -509,12 +509,11 @@ class TimePlot(QWidget):
         area, overlay = geometry.area, self.canvas.overlay
         levels = self._levels()
         above = ["↑ " * (level.value > geometry.y_high) for level in levels]
-        self.legend.set_levels(
-            [
-                replace(level, text=f"{arrow}{level.text}", name=f"{arrow}{level.name}")
-                for arrow, level in zip(above, levels, strict=True)
-            ]
-        )
+        named = [
+            replace(level, text=f"{arrow}{level.text}", name=f"{arrow}{level.name}")
+            for arrow, level in zip(above, levels, strict=True)
+        ]
+        self.legend.set_levels([*named[:1], *self._areas(), *named[1:]])
         content = OverlayContent(
             levels=levels,
             marks=place(marks, geometry.x_of, area.left(), area.right(), overlay.text_width, overlay.elided),
@@ -525,7 +524,23 @@ class TimePlot(QWidget):
             arrows=self._arrows(geometry),
             forecast=[(t, self._level(v)) for t, v in self._forecast],
         )
+        refused = self.spec.refused
+        if refused is not None:
+            low, high = (self._level(float(size)) for size in (refused.used_bytes, refused.used_bytes + refused.bytes))
+            content.refused = refused.began_s, refused.until_s, low, high
         overlay.show_content(geometry, content)
+
+    def _areas(self) -> Iterator[PlotLevel]:
+        """What the legend says of areas that are no curves: a refused request, and what the ribbons are of."""
+        refused = self.spec.refused
+        if refused is not None:
+            text = f"refused {format_value(self.spec.unit, refused.bytes, self.spec.unit_name)}"
+            yield PlotLevel(text, "refused", math.nan, self._palette.critical, HATCH)
+        picture = self.canvas.ribbons.picture
+        if picture is not None:
+            for category in picture.categories:
+                colour = self._palette.curves[category_curve(category, self._palette)]
+                yield PlotLevel(category, category, math.nan, colour, PATCH)
 
     def _levels(self) -> list[PlotLevel]:
         return [

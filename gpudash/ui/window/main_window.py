@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QByteArray, QPoint, QRect, QSettings, QSize, Qt, QTimer
 from PySide6.QtGui import QCloseEvent, QGuiApplication, QKeyEvent, QRegion
-from PySide6.QtWidgets import QApplication, QMainWindow, QSystemTrayIcon, QWidget
+from PySide6.QtWidgets import QApplication, QMainWindow, QScrollArea, QSystemTrayIcon, QWidget
 
 from gpudash.session.source import DashboardSource
 from gpudash.system.folders import data_folder
@@ -67,9 +67,9 @@ class MainWindow(QMainWindow):
         else:
             self._own_title = f"{past.name} – {TITLE}"
         self.setWindowTitle(self._own_title)
-        self.setMinimumSize(960, 600)
+        self.setMinimumSize(*LEAST_SIZE)
         self.workspace = Workspace(session, colours)
-        self.setCentralWidget(self.workspace)
+        self.setCentralWidget(_Scrolled(self.workspace))
         self.dropping = Dropping(self, colours, self.workspace.open_dropped)
         self.workspace.commands = in_order([command for feature in features for command in feature(self.workspace)])
         self.menus = Menus(self, self.workspace.commands)
@@ -228,13 +228,30 @@ def notify(window: QWidget, event: Event) -> None:
         tray.showMessage("gpudash", plain_notification(text))
 
 
+class _Scrolled(QScrollArea):
+    """Scrolls what a small window cannot show whole."""
+
+    def __init__(self, contents: QWidget) -> None:
+        super().__init__()
+        self.setWidgetResizable(True)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        contents.setProperty("role", "scrolled")
+        self.setWidget(contents)
+
+
 DEFAULT_SIZE = (1440, 960)
+
+LEAST_SIZE = (480, 320)
+"""Logical pixels, less than any screen has: 1024 × 768 at a scale of 1.5 is 683 × 512, with panels of the desktop."""
+
+FRAME = QSize(4, 32)
+"""Logical pixels that a window manager may need around a window, which is unknown before it is shown."""
 
 
 def default_place(window: QWidget) -> QRect:
-    """A window of the default size, centred on its screen, or smaller if the screen is."""
+    """A window of the default size, centred on its screen, or smaller if the screen is: its frame fits, too."""
     there = window.screen().availableGeometry()
-    size = QSize(*DEFAULT_SIZE).boundedTo(there.size()).expandedTo(window.minimumSize())
+    size = QSize(*DEFAULT_SIZE).boundedTo(there.size() - FRAME).expandedTo(window.minimumSize())
     room = there.size() - size
     return QRect(there.topLeft() + QPoint(max(0, room.width()) // 2, max(0, room.height()) // 2), size)
 

@@ -44,6 +44,9 @@ LONGEST_TITLE = 32
 
 SCRIPT_SUFFIX = ".py"
 
+LEAST_PX = QSize(960, 570)
+"""Logical pixels: what every page is laid out for at least. A smaller window scrolls it."""
+
 
 class Workspace(QWidget):
     """The live dashboard and the documents; one of them is visible.
@@ -108,7 +111,7 @@ class Workspace(QWidget):
         self.status_line = StatusLine()
         self.status_line.hide()
         self.bar = _Tabs()
-        self._stack = QStackedWidget()
+        self._stack = _Pages()
         self._build()
         self.bar.currentChanged.connect(self._show)
         self.front_changed.connect(self.changed)
@@ -128,6 +131,13 @@ class Workspace(QWidget):
         self.bar.hide()
         self._stack.addWidget(self.dashboard)
         in_column(self.bar, (self._stack, 1), self.status_line, parent=self, margins=(0, 0, 0, 0), spacing=0)
+
+    def minimumSizeHint(self) -> QSize:
+        return super().minimumSizeHint().boundedTo(LEAST_PX)
+
+    def heightForWidth(self, _width: int) -> int:
+        """The least height, too: Qt's own is what wrapped text prefers, and would be scrolled in windows with room."""
+        return self.minimumSizeHint().height()
 
     def _banner_height(self) -> int:
         """Height of what the dashboard says at its bottom, which a notice leaves in sight."""
@@ -481,6 +491,16 @@ class Workspace(QWidget):
             if self.front is not None:
                 self.front.setFocus()
             self.front_changed.emit()
+
+
+class _Pages(QStackedWidget):
+    """A stack that is as small as its current page may be, however large the others are."""
+
+    def minimumSizeHint(self) -> QSize:
+        page = self.currentWidget()
+        if page is None:
+            return super().minimumSizeHint()
+        return page.minimumSizeHint()
 
 
 class _Tabs(QTabBar):

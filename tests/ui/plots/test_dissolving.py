@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from PySide6.QtCore import QPointF
 from PySide6.QtGui import QColor
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gpudash.memory.frames import Frame
@@ -11,6 +12,7 @@ from gpudash.memory.request_log import Request, RequestLog
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK, Palette
+from gpudash.ui.plots.legend import LevelKey
 from gpudash.ui.plots.painting.dissolving import dissolved, stayed_text
 from gpudash.ui.plots.painting.ribbons import SHADES
 from gpudash.ui.plots.stack import PlotStack
@@ -166,3 +168,36 @@ def test_what_was_there_before_anybody_listened_lies_below(stack: PlotStack) -> 
     assert ribbons.text_at(_point(stack, 4.3, CONTEXT + 100 * MIB)) == ""
     assert DARK.curves["allocated"]
     assert "1 MiB" in ribbons.text_at(_point(stack, 4.3, CONTEXT + 390 * MIB))
+
+
+def test_no_ribbon_slides_to_the_next_reading_where_readings_are_missing(stack: PlotStack) -> None:
+    """A program that has run out of memory frees its tensors while its card is not read; then that is empty."""
+    store, (plot,) = stack.store, stack.plots
+    for curve in plot.spec.curves:
+        store.append(curve.key, 10.1, None)
+        store.append(curve.key, 10.9, 0)
+    store.end.newest_s = 11.0
+    log = _log()
+    log.take([Request(10.05 + number / 10, ("kept", number)) for number in range(9)])
+    _shown(stack, log, 9.9, 11.0)
+    ribbons = plot.canvas.ribbons
+    held = CONTEXT + 200 * MIB
+    assert "train.py:2" in ribbons.text_at(_point(stack, 9.95, held))
+    assert ribbons.text_at(_point(stack, 10.5, held / 2)) == ""
+    image = plot.canvas.grab().toImage()
+    ratio = image.devicePixelRatio()
+    for share in (0.1, 0.3, 0.5, 0.7, 0.9):
+        at = _point(stack, 10.47, share * held)
+        assert image.pixelColor(round(at.x() * ratio), round(at.y() * ratio)).alphaF() < 0.5
+
+
+def test_the_legend_names_what_the_ribbons_are_of_while_there_are_any(stack: PlotStack) -> None:
+    (plot,) = stack.plots
+    _shown(stack, _log(), 5.0, 5.1)
+    assert plot.legend.levels == ["other tensors"]
+    stack.resize(420, 600)
+    QApplication.processEvents()
+    key = plot.legend.findChild(LevelKey)
+    assert key is not None and key.texts == ["other tensors"], "curves make room for it"
+    _shown(stack, _log(20_000), 0.0, 10.0)
+    assert plot.legend.levels == []

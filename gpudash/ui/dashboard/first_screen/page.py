@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from PySide6.QtWidgets import QWidget
+from PySide6.QtCore import QEvent, QObject, QSize, Qt
+from PySide6.QtWidgets import QScrollArea, QWidget
 
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.first_screen.model_panel import ModelPanel
@@ -24,8 +25,8 @@ MOST_PX = 500
 """Maximum height in logical pixels; the monitor gets the rest."""
 
 
-class FirstScreen(QWidget):
-    """Three panels side by side.
+class FirstScreen(QScrollArea):
+    """Three panels side by side, to be scrolled to in a narrow window.
 
     Attributes:
         script, model, program: the panels.
@@ -36,10 +37,16 @@ class FirstScreen(QWidget):
         super().__init__(parent)
         self.setAccessibleName(NAME)
         self.setMaximumHeight(scaled(MOST_PX))
+        self.setWidgetResizable(True)
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.script = ScriptPanel(palette)
         self.model = ModelPanel(palette)
         self.program = ProgramsPanel(palette)
-        in_row((self.script, 1), (self.model, 1), (self.program, 1), parent=self, margins=(0, 0, 0, 0), spacing=12)
+        self._panels = panels = _Panels()
+        panels.setProperty("role", "scrolled")
+        in_row((self.script, 1), (self.model, 1), (self.program, 1), parent=panels, margins=(0, 0, 0, 0), spacing=12)
+        self.setWidget(panels)
         self.train = worded_button(TRAIN, TRAIN_TIP, lambda: None)
         self.demo = worded_button(DEMO, "What tensors do to memory, scene by scene", lambda: None)
         self.form = worded_button(FORM, "Choose a workload and its values, and see what it will need", lambda: None)
@@ -47,6 +54,15 @@ class FirstScreen(QWidget):
         label = PlainLabel(WITHOUT_A_FILE, role="muted")
         in_row(label, self.train, self.demo, self.form, 1, parent=self.bottom, margins=(2, 0, 2, 0), spacing=8)
         FocusGroup(self.bottom, [self.train, self.demo, self.form])
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() is QEvent.Type.LayoutRequest:
+            self.updateGeometry()  # the least height is that of the panels, of which Qt tells a scroll area only
+        return super().eventFilter(watched, event)
+
+    def minimumSizeHint(self) -> QSize:
+        height = self._panels.minimumSizeHint().height() + self.horizontalScrollBar().sizeHint().height()
+        return QSize(self.script.minimumSizeHint().width(), height)
 
     def show_start(self, workload: str, tip: str, *, ready: bool) -> None:
         """Let the first button say what a start would run.
@@ -68,3 +84,10 @@ class FirstScreen(QWidget):
         """Redraw in other colours."""
         for panel in (self.script, self.model, self.program):
             panel.set_palette(palette)
+
+
+class _Panels(QWidget):
+    """The panels in their row, which shrink with the window to their least height before they are cut."""
+
+    def heightForWidth(self, _width: int) -> int:
+        return self.minimumSizeHint().height()

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from PySide6.QtCore import QPointF, QRectF
 from PySide6.QtGui import QColor, QFont, QPainter
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
@@ -34,6 +35,7 @@ class Ground:
         base: bytes below those of the tensors, held by others.
         allocated: bytes that tensors hold, from the readings.
         roof: bytes up to the upper edge of PyTorch's reserved memory.
+        missing: session times without a reading, ascending.
         idle: colour of memory that is reserved but not allocated.
     """
 
@@ -41,7 +43,18 @@ class Ground:
     base: Floats
     allocated: Floats
     roof: Floats
+    missing: Floats
     idle: QColor
+
+    def missing_at(self, times: Floats) -> NDArray[np.bool_]:
+        """Whether readings are missing around each of these times.
+
+        A program that ends frees its tensors while its card is read no more.
+        """
+        edges = np.concatenate(([-np.inf], self.times, [np.inf]))
+        between = np.diff(np.searchsorted(self.missing, edges))
+        missing: NDArray[np.bool_] = between[np.searchsorted(self.times, times, "right")] > 0
+        return missing
 
 
 class RibbonsLayer(Layer):
@@ -110,6 +123,9 @@ class RibbonsLayer(Layer):
             return
         middles = low + (np.arange(columns) + 0.5) * (high - low) / columns
         floor, roof = (np.interp(middles, ground.times, edge) - geometry.y_low for edge in (ground.base, ground.roof))
+        # Nothing is drawn where what the ribbons lie on is unknown: they would slide to the next reading.
+        missing = ground.missing_at(middles)
+        floor[missing] = roof[missing] = np.inf
         scale = area.height() / (geometry.y_high - geometry.y_low)
         font = None
         if self.share == 1.0:

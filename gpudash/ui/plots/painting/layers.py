@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyqtgraph import functions
 from PySide6.QtCore import QLineF, QPointF, QRectF, Qt
-from PySide6.QtGui import QColor, QFont, QFontMetricsF, QPaintEngine, QPainter, QPen
+from PySide6.QtGui import QColor, QFont, QFontMetricsF, QPaintEngine, QPainter, QPainterPath, QPen
 from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
 from gpudash.drawing.axes import Ticks
@@ -23,6 +23,9 @@ from gpudash.ui.plots.painting.geometry import Geometry
 
 GAP_PX = 6.0
 """Gap between an axis and its labels."""
+
+HATCH_PX, HATCH_WIDTH_PX = 7, 1.4
+"""Distance and width of the lines that mean "does not fit"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,3 +381,16 @@ def _extremes(columns: Floats, x: Floats, y: Floats, furthest: np.ufunc) -> Floa
     # `at`, not plain indexing: several points fall into one column, and all of them count.
     furthest.at(edge, places, y)
     return edge
+
+
+def hatch(painter: QPainter, shape: QPainterPath, colour: QColor, place: QRectF, bottom: float) -> None:
+    """Hatch a shape between the top of ``place`` and ``bottom``."""
+    painter.save()
+    painter.setClipPath(shape, Qt.ClipOperation.IntersectClip)
+    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    painter.setPen(QPen(colour, HATCH_WIDTH_PX))
+    height = bottom - place.top()
+    # Lines at 45°, so the first begins as far to the left of the shape as the shape is high.
+    for left in np.arange(place.left() - height, place.right(), HATCH_PX).tolist():
+        painter.drawLine(QLineF(left, bottom, left + height, bottom - height))
+    painter.restore()

@@ -142,6 +142,14 @@ class RibbonPicture:
         lines += [f"{short(frame.file)}:{frame.line} {frame.name}" for frame in (own or stack)[:MOST_LINES]]
         return "\n".join(lines)
 
+    @property
+    def categories(self) -> list[str]:
+        """What the ribbons hold, each category once; in the order in which the program first asked for them, so that
+        it stays while the view moves."""
+        shown = set(self.shown.site.tolist())
+        lines = enumerate(self._log.lines)
+        return list(dict.fromkeys(line.category for number, line in lines if number in shown))
+
     def _labels_of(self, ribbon: int) -> Sequence[str]:
         """Labels for a ribbon, the longest first; if negative, for adjacent ribbons of the same line."""
         name = self._name(ribbon if ribbon >= 0 else -1 - ribbon)

@@ -13,14 +13,23 @@ from typing import Literal
 import numpy as np
 from pyqtgraph import functions
 from PySide6.QtCore import QLineF, QObject, QPointF, QRectF, Qt
-from PySide6.QtGui import QColor, QFont, QFontMetricsF, QImage, QPaintEngine, QPainter, QPainterPath, QPen
+from PySide6.QtGui import QColor, QFont, QFontMetricsF, QImage, QPaintEngine, QPainter, QPen
 from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
 from gpudash.drawing.ghost import Floats, Ghost, GhostPanel, Indices, RibbonColumns, RunningGhost, Stretch
 from gpudash.drawing.shaping import turning_points
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.painting.geometry import Geometry
-from gpudash.ui.plots.painting.layers import Area, Label, Layer, PaintedLayer, paint_area
+from gpudash.ui.plots.painting.layers import (
+    HATCH_PX,
+    HATCH_WIDTH_PX,
+    Area,
+    Label,
+    Layer,
+    PaintedLayer,
+    hatch,
+    paint_area,
+)
 from gpudash.ui.plots.prediction.motion import Motion
 from gpudash.ui.plots.prediction.peak_handle import ROUND_PX, SizedPeak
 from gpudash.ui.widgets.text_size import scaled
@@ -45,9 +54,6 @@ MARGIN = 0.22
 
 CHANGE_MS = 120
 """Duration of the transition between two shapes; the line of the total takes half of it."""
-
-HATCH_PX = 7
-HATCH_WIDTH_PX = 1.4
 
 ROUGH = 1.6
 """Ends of level stretches per pixel above which ribbons get no edge lines: almost every column differs in height."""
@@ -465,25 +471,12 @@ class _Ribbons:
         x = np.concatenate((x[:1], x, x[-1:]))
         y = np.concatenate(([level], np.minimum(y, level), [level]))
         beyond = functions.arrayToQPath(x, y, connect="all")
-        _hatch(painter, beyond, QColor(self._palette.critical), place, level)
+        hatch(painter, beyond, QColor(self._palette.critical), place, level)
 
     def _paint_unknown(self, painter: QPainter, x: Floats, held: Floats, most: Floats, place: QRectF) -> None:
         """Hatch the workspace that convolutions may take, one at a time, on top of the total: an upper bound."""
         band = functions.arrayToQPath(np.concatenate((x, x[::-1])), np.concatenate((most, held[::-1])), connect="all")
-        _hatch(painter, band, QColor(self._palette.muted), place, place.bottom())
-
-
-def _hatch(painter: QPainter, shape: QPainterPath, colour: QColor, place: QRectF, bottom: float) -> None:
-    """Hatch a shape between the top of ``place`` and ``bottom``."""
-    painter.save()
-    painter.setClipPath(shape, Qt.ClipOperation.IntersectClip)
-    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-    painter.setPen(QPen(colour, HATCH_WIDTH_PX))
-    height = bottom - place.top()
-    # Lines at 45°, so the first begins as far to the left of the shape as the shape is high.
-    for left in np.arange(place.left() - height, place.right(), HATCH_PX).tolist():
-        painter.drawLine(QLineF(left, bottom, left + height, bottom - height))
-    painter.restore()
+        hatch(painter, band, QColor(self._palette.muted), place, place.bottom())
 
 
 COLOURS = {"in use already": "other", "idle in the allocator": "idle"}
