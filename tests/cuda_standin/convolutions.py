@@ -60,6 +60,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--capability", nargs="+", choices=CAPABILITIES, default=CAPABILITIES)
     parser.add_argument("--dtype", nargs="+", choices=list(image_models.DTYPES), default=("fp32", "bf16"))
     parser.add_argument("--layout", nargs="+", choices=LAYOUTS, default=LAYOUTS, help="channels first or last")
+    parser.add_argument("--inference", action="store_true", help="passes without gradients instead of training steps")
     parser.add_argument("--benchmark", action="store_true", help="with torch.backends.cudnn.benchmark")
     parser.add_argument("--libraries", action="store_true", help=f"also {', '.join(library_image_models.MODELS)}")
     given = parser.parse_args(arguments)
@@ -80,6 +81,7 @@ def main(arguments: Sequence[str]) -> int:
             "last": layout == "last",
             "model": model,
             "benchmark": given.benchmark,
+            "inference": given.inference,
         }
         for capability, dtype, layout, model in choices
     ]
@@ -139,8 +141,7 @@ def one(case: dict[str, Any], folder: Path, library: str) -> dict[str, Any]:
 def name_of(case: dict[str, Any]) -> str:
     """Such as "resnet18, 8.6, bf16, last"."""
     words = [case["model"], ".".join(map(str, case["capability"])), case["dtype"], LAYOUTS[case["last"]]]
-    if case["benchmark"]:
-        words.append("benchmark")
+    words += [word for word in ("benchmark", "inference") if case[word]]
     return ", ".join(words)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tests.unit.simulator import kernel_samples
+from tests.unit.simulator import kernel_samples, own_convolutions
 
 CUDNN, FLASH = "ScaledDotProductCudnnAttentionBackward0", "ScaledDotProductFlashAttentionBackward0"
 
@@ -64,3 +64,10 @@ def test_kernels_ask_for_what_was_recorded() -> None:
     expected = json.loads(recorded.read_text(encoding="utf-8"))[capability]
     asked = {name: kernel_samples.on_cuda(run) for name, run in kernel_samples.cases("cuda").items()}
     assert asked == expected
+
+
+def test_convolutions_by_torchs_own_kernels_ask_for_what_was_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_CUBLAS_WORKSPACE_CACHE", "1")
+    recorded = Path(kernel_samples.__file__).parent / "recorded" / "convolutions.json"
+    expected = json.loads(recorded.read_text(encoding="utf-8"))
+    assert {name: own_convolutions.requests("cuda", name) for name in own_convolutions.samples()} == expected

@@ -1,8 +1,8 @@
-"""Image models, small or of real size: what a dry run that asks cuDNN predicts of their training, and what it takes.
+"""Image models, small or of real size: what a dry run that asks cuDNN predicts of them, and what they take.
 
 Everything of an argument: ``model``, a name of `MODELS` or of `tests.gpu.library_image_models`; ``dtype``, of
 `DTYPES`; ``last``, whether channels lie last; ``benchmark``, as of ``torch.backends.cudnn``; ``capability`` and
-``multiprocessors`` of the card.
+``multiprocessors`` of the card; ``inference``, whether they infer rather than train.
 """
 
 from __future__ import annotations
@@ -159,13 +159,13 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 
 def _stepper(argument: Mapping[str, Any], device: torch.device) -> Callable[[], None]:
-    """A training step, with momentum."""
+    """A training step with momentum, or a pass without gradients."""
     make, size = {**MODELS, **library_image_models.MODELS}[argument["model"]]
     dtype = DTYPES[argument["dtype"]]
     layout = torch.contiguous_format
     if argument["last"]:
         layout = {4: torch.channels_last, 5: torch.channels_last_3d}[len(size)]
-    module = make().to(device=device, dtype=dtype)
+    module = make().to(device=device, dtype=dtype).train(not argument["inference"])
     module.to(memory_format=layout)
     optimizer = torch.optim.SGD(module.parameters(), 0.01, momentum=0.9)
     # diffusers' U-Net is told how noisy its images are
@@ -175,7 +175,10 @@ def _stepper(argument: Mapping[str, Any], device: torch.device) -> Callable[[], 
 
     def step() -> None:
         images = torch.randn(size, device=device, dtype=dtype).contiguous(memory_format=layout)
-        found = module(images, *more)
+        with torch.set_grad_enabled(not argument["inference"]):
+            found = module(images, *more)
+        if argument["inference"]:
+            return
         getattr(found, "sample", found).float().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -199,7 +202,8 @@ def follow(_device: None, argument: Mapping[str, Any], tell: Report) -> None:
     tell("reserved", found.peak_reserved_bytes)
     tell("cudnn", found.convolutions.cudnn)
     tell("unknown", found.convolutions.unknown_bytes)
-    if not found.convolutions.cudnn:
+    # it need not be asked where torch's own kernels compute everything
+    if not found.convolutions.cudnn and found.convolutions.unknown_bytes:
         tell("problem", found.convolutions.problem or "cuDNN was not asked")
 
 

@@ -117,7 +117,7 @@ def workspace(given: Arguments, part: str, layout: torch.memory_format, architec
     """
     values = given["input"]
     weight = given["weight"]
-    if not architecture.cudnn_converts or not torch.backends.cudnn.enabled:
+    if not architecture.cudnn_converts:
         return ()
     if values.dtype not in DTYPES or weight.dtype != values.dtype or not values.numel():
         return ()
@@ -126,8 +126,6 @@ def workspace(given: Arguments, part: str, layout: torch.memory_format, architec
         made = list(large.shape)
     else:
         made = [values.shape[0], *_result_sizes(given)]
-    if _is_by_torch(given, layout, architecture):
-        return ()
     answer = scratch.ask(question_of(given, part, made, layout), architecture.capability)
     if answer is not None:
         return answer
@@ -139,58 +137,6 @@ def workspace(given: Arguments, part: str, layout: torch.memory_format, architec
     most = times * operands * values.dtype.itemsize + BEYOND_OPERANDS
     scratch.note_unknown(most - sum(converted))
     return converted
-
-
-def _is_by_torch(given: Arguments, layout: torch.memory_format, architecture: Architecture) -> bool:
-    """Whether torch's own kernel is used (``_select_conv_backend``, aten/src/ATen/native/Convolution.cpp)."""
-    if given["input"].dtype == torch.bfloat16 and architecture.capability < (8, 0):
-        return True
-    return is_depthwise_by_torch(given, layout)
-
-
-def is_depthwise_by_torch(given: Arguments, layout: torch.memory_format) -> bool:
-    """Whether torch's own kernel for depthwise convolutions is used.
-
-    Args:
-        given: arguments of a convolution, or of its backward pass.
-        layout: memory format of input, weight and result.
-    """
-    values = given["input"]
-    weight = given["weight"]
-    groups = int(given["groups"])
-    is_depthwise = groups > 1 and groups == values.shape[1] and weight.shape[0] % groups == 0
-    if given["transposed"] or not is_depthwise or layout != torch.contiguous_format:
-        return False
-    if values.dim() == 3:
-        # one of images of height 1, as for ``view1d_as_2d``
-        sizes = {"input": values.unsqueeze(2), "weight": weight.unsqueeze(2)}
-        steps = {"stride": [1, *given["stride"]], "dilation": [1, *given["dilation"]]}
-        return not _is_depthwise_by_cudnn({**sizes, **steps})
-    return not _is_depthwise_by_cudnn(given)
-
-
-def _is_depthwise_by_cudnn(given: Arguments) -> bool:
-    """``use_cudnn_depthwise`` and ``check_cudnn_depthwise_workload_with_filter`` there, for channels first."""
-    values = given["input"]
-    weight = given["weight"]
-    if values.dtype != torch.float16 or values.dim() != 4 or values.shape[1] < 32:
-        return False
-    stride = given["stride"]
-    if any(one != 1 for one in given["dilation"]) or (stride[0] != stride[-1] and values.shape[2] != 1):
-        return False
-    batch, channels, height, width = map(int, values.shape)
-    kernel = int(weight.shape[3])
-    if height == 1 and stride[-1] == 1:
-        return True
-    if weight.shape[2] != kernel or kernel not in (1, 3, 5) or width < 7:
-        return False
-    if stride[-1] != 2:
-        return bool(stride[-1] == 1)
-    if batch == 1:
-        return kernel > 1 or width <= 28
-    if kernel == 1:
-        return batch <= 16 and channels >= 128 and width <= 7
-    return channels >= 512 or (channels >= 256 and width >= 28)
 
 
 def question_of(given: Arguments, part: str, made: Sequence[int], layout: torch.memory_format) -> dict[str, Any]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from gpudash.simulator.convolutions.workspaces import is_depthwise_by_torch
+from gpudash.simulator.convolutions import own_kernels
+from gpudash.simulator.convolutions.backends import ConvBackend, as_images, backend_of, layout_of_convolution
 from gpudash.simulator.device import autograd
 from gpudash.simulator.device.mismatch import COMPOSITE
 from gpudash.simulator.device.naming import DEVICE, naming
@@ -17,7 +18,6 @@ from gpudash.simulator.device.storage import AS_ON_CPU, KEY, kernel_library, let
 from gpudash.simulator.faults import UnsupportedError
 from gpudash.simulator.operations.operations import Engine
 from gpudash.simulator.operations.scripts import suggested_layout
-from gpudash.simulator.operations.temporaries import layout_of_convolution
 
 WHOLE = (
     "_chunk_cat",
@@ -325,6 +325,9 @@ _recorded_convolution = torch.ops.aten._convolution.default
 _convolution_backward = torch.ops.aten.convolution_backward.default
 _sum = torch.ops.aten.sum.dim_IntList
 
+_FORWARD_NAMES = [argument.name for argument in _convolution._schema.arguments]
+_BACKWARD_NAMES = [argument.name for argument in _convolution_backward._schema.arguments]
+
 _Gradients = tuple[torch.Tensor | None, ...]
 
 
@@ -335,7 +338,7 @@ CUDNN_DEFAULTS = (False, False, True, True)
 def _convolution_of(engine: Engine) -> Callable[..., torch.Tensor]:
     """A convolution, recorded as ``aten::_convolution`` while ``torch.jit.trace`` records, which skips the operation
     that calls it (``DONT_RECORD_TRACE``, torch's tools/autograd/gen_trace_type.py)."""
-    convolve = seeing_plainly(_whole(engine, "aten::convolution"), "aten::convolution")
+    convolve = seeing_plainly(functools.partial(_convolve, engine), "aten::convolution")
 
     def convolution(*args: Any) -> torch.Tensor:
         if torch._C._get_tracing_state() is None:
@@ -347,89 +350,69 @@ def _convolution_of(engine: Engine) -> Callable[..., torch.Tensor]:
     return convolution
 
 
+def _convolve(engine: Engine, *args: Any) -> torch.Tensor:
+    given = dict(zip(_FORWARD_NAMES, args, strict=True))
+    backend = _backend_of(engine, given)
+    if backend != ConvBackend.CUDNN:
+        return own_kernels.forward(engine, backend, given)
+    made: torch.Tensor = engine.run(_convolution, args, {})
+    return made
+
+
+def _backend_of(engine: Engine, given: Mapping[str, Any]) -> ConvBackend:
+    return backend_of(given, engine.card(given["input"].device.index).architecture)
+
+
 def _convolving(engine: Engine) -> dict[str, Callable[..., Any]]:
-    """The gradients of a convolution with one, two or three dimensions, in the order in which cuDNN computes them.
+    """Convolutions with one, two or three dimensions as they are traced, and their gradients."""
 
-    ``convolution_backward`` (aten/src/ATen/native/Convolution.cpp) computes them one after another. Copies of the
-    input and of the incoming gradient serve both the input's and the weight's gradient, and are freed before the
-    bias's gradient is summed, which may therefore reuse their memory.
-    """
-
-    def convolution_backward(
-        grad: torch.Tensor,
-        values: torch.Tensor,
-        weight: torch.Tensor,
-        bias_sizes: Sequence[int] | None,
-        stride: Sequence[int],
-        padding: Sequence[int],
-        dilation: Sequence[int],
-        transposed: bool,
-        output_padding: Sequence[int],
-        groups: int,
-        output_mask: Sequence[bool],
-    ) -> _Gradients:
-        is_1d = weight.dim() == 3
-        if is_1d:  # treated as images of height 1, whose copy, if any, lives to the end
-            values = engine.copied(values, torch.contiguous_format)
-            grad, values, weight = grad.unsqueeze(2), values.unsqueeze(2), weight.unsqueeze(2)
-            stride, padding, dilation = [1, *stride], [0, *padding], [1, *dilation]
-            output_padding = [0, *output_padding]
-        rest = bias_sizes, stride, padding, dilation, transposed, output_padding, groups
-        made = _by_cudnn(engine, grad, values, weight, rest, output_mask)
-        bias = None
-        if output_mask[2]:
-            bias = engine.run(_sum, (grad, [0, *range(2, grad.dim())]), {})
-        if is_1d:
-            made = tuple(None if one is None else one.squeeze(2) for one in made)
-        return *made, bias
+    def convolution_backward(*args: Any) -> _Gradients:
+        given = dict(zip(_BACKWARD_NAMES, args, strict=True))
+        backend = _backend_of(engine, given)
+        is_signal = given["weight"].dim() == 3
+        if is_signal:  # its copy, if any, lives to the end
+            given["input"] = engine.copied(given["input"], torch.contiguous_format)
+        given = as_images(given)
+        if backend == ConvBackend.CUDNN:
+            made = _by_cudnn(engine, given)
+        else:
+            made = own_kernels.backward(engine, backend, given)
+        if not is_signal:
+            return made
+        *of_operands, of_bias = made
+        return *(None if one is None else one.squeeze(2) for one in of_operands), of_bias
 
     def recorded(*args: Any) -> torch.Tensor:
-        made: torch.Tensor = engine.run(_convolution, args[: -len(CUDNN_DEFAULTS)], {})
-        return made
+        return _convolve(engine, *args[: -len(CUDNN_DEFAULTS)])
 
     return {"_convolution": recorded, "convolution_backward": convolution_backward}
 
 
-def _by_cudnn(
-    engine: Engine,
-    grad: torch.Tensor,
-    values: torch.Tensor,
-    weight: torch.Tensor,
-    rest: tuple[Any, ...],
-    output_mask: Sequence[bool],
-) -> _Gradients:
-    """The gradients of the input and of the weight (``cudnn_convolution_backward`` and
-    ``cudnn_convolution_transpose_backward``, aten/src/ATen/native/cudnn/ConvShared.cpp)."""
-    transposed = rest[4]
-    if output_mask[1]:
+def _by_cudnn(engine: Engine, given: Mapping[str, Any]) -> _Gradients:
+    """The gradients of a convolution of images or volumes, in the order in which cuDNN computes them.
+
+    ``convolution_backward`` (aten/src/ATen/native/Convolution.cpp) computes them one after another
+    (``cudnn_convolution_backward`` and ``cudnn_convolution_transpose_backward``,
+    aten/src/ATen/native/cudnn/ConvShared.cpp). Copies of the input and of the incoming gradient serve both the input's
+    and the weight's gradient, and are freed before the bias's gradient is summed, which may therefore reuse their
+    memory.
+    """
+    incoming, values, weight, *rest, mask = given.values()
+    grad = incoming
+    if mask[1]:
         values = engine.copied(values, layout_of_convolution(values, weight))
     layout = suggested_layout(values)
-    if transposed or suggested_layout(grad) != layout:
+    if given["transposed"] or suggested_layout(grad) != layout:
         grad = engine.copied(grad, layout)
-    made: list[torch.Tensor | None] = [None, None]
-    for place in _order_of_gradients(values, weight, rest):
-        if output_mask[place]:
+    made: list[torch.Tensor | None] = [None, None, None]
+    for place in range(2):
+        if mask[place]:
             only = [place == number for number in range(3)]
             made[place] = engine.run(_convolution_backward, (grad, values, weight, *rest, only), {})[place]
     del grad, values  # in torch's order, the last copy first
+    if mask[2]:
+        made[2] = engine.run(_sum, (incoming, [0, *range(2, incoming.dim())]), {})
     return tuple(made)
-
-
-def _order_of_gradients(values: torch.Tensor, weight: torch.Tensor, rest: tuple[Any, ...]) -> tuple[int, int]:
-    """Which of the gradients of input and weight comes first: that of the input, but for torch's own depthwise kernel
-    for images (``conv_depthwise2d_backward_cuda_out``, aten/src/ATen/native/cuda/DepthwiseConv2d.cu)."""
-    _bias_sizes, stride, _padding, dilation, transposed, _output_padding, groups = rest
-    given = {
-        "input": values,
-        "weight": weight,
-        "stride": stride,
-        "dilation": dilation,
-        "transposed": transposed,
-        "groups": groups,
-    }
-    if values.dim() == 4 and is_depthwise_by_torch(given, layout_of_convolution(values, weight)):
-        return 1, 0
-    return 0, 1
 
 
 def _softmax_by(kernel: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

@@ -22,6 +22,7 @@ from gpudash.memory.predicting.architecture import (
     passing_lt_workspace_bytes,
     workspace_bytes,
 )
+from gpudash.simulator.convolutions.backends import layout_of_convolution
 from gpudash.simulator.device import autograd, mismatch
 from gpudash.simulator.device.naming import DEVICE, naming
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
@@ -634,6 +635,13 @@ class Engine:
         if plan.name in PRODUCTS_WITH_BIAS:
             given = {**dict(zip(plan.names, args)), **kwargs}
             by_lt = adds_bias_by_lt(given, result, activates=plan.name == "_addmm_activation")
+        products = 1
+        if plan.name in PRODUCTS_ONE_BY_ONE:
+            products = args[1].shape[0]
+        self.take_product_workspaces(card, products, by_lt=by_lt)
+
+    def take_product_workspaces(self, card: SimulatedGpu, products: int = 1, *, by_lt: bool = False) -> None:
+        """Allocate what cuBLAS, or cuBLASLt, needs for so many matrix products, one after another."""
         size = workspace_bytes(os.environ.get(WORKSPACE_VARIABLE), card.architecture.capability, TORCH_VERSION)
         for_lt = os.environ.get(LT_WORKSPACE_VARIABLE)
         if keeps_workspaces(os.environ.get(WORKSPACE_CACHE_VARIABLE), TORCH_VERSION):
@@ -641,9 +649,6 @@ class Engine:
             if by_lt:
                 self._keep_workspace(self._lt_workspaces, card, lt_workspace_bytes(for_lt, size, TORCH_VERSION))
             return
-        products = 1
-        if plan.name in PRODUCTS_ONE_BY_ONE:
-            products = args[1].shape[0]
         for _ in range(products):  # each allocates a workspace and frees it before the next starts
             self.room(passing_lt_workspace_bytes(for_lt) if by_lt else size, card.index)
 
@@ -890,7 +895,7 @@ def _convolution(values: torch.Tensor, weight: torch.Tensor, *rest: Any) -> torc
     made: torch.Tensor = torch.ops.aten.convolution.default(values, weight, *rest)
     if not made.is_meta:
         return made
-    return torch.empty_like(made, memory_format=temporaries.layout_of_convolution(values, weight))
+    return torch.empty_like(made, memory_format=layout_of_convolution(values, weight))
 
 
 def _convolution_backward(
@@ -900,7 +905,7 @@ def _convolution_backward(
     made: tuple[torch.Tensor | None, ...] = torch.ops.aten.convolution_backward.default(grad, values, weight, *rest)
     if not grad.is_meta:
         return made
-    layouts = temporaries.layout_of_convolution(grad, weight), temporaries.layout_of_convolution(values, grad)
+    layouts = layout_of_convolution(grad, weight), layout_of_convolution(values, grad)
     laid = (
         one if one is None else torch.empty_like(one, memory_format=layout)
         for one, layout in zip(made, layouts, strict=False)

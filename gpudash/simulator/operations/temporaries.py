@@ -14,6 +14,7 @@ import torch
 
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.simulator.convolutions import workspaces
+from gpudash.simulator.convolutions.backends import layout_of_convolution
 from gpudash.simulator.operations import batch_norm
 from gpudash.simulator.operations.reductions import Kernel, launch_script
 from gpudash.simulator.operations.scripts import (
@@ -27,7 +28,6 @@ from gpudash.simulator.operations.scripts import (
     after_blocks,
     bytes_of,
     copied_bytes,
-    suggested_layout,
 )
 
 
@@ -381,17 +381,14 @@ def _convolution(given: Arguments, architecture: Architecture) -> Script:
     (cudnn/ConvShared.cpp); then comes cuDNN's workspace."""
     values, weight = given["input"], given["weight"]
     layout = layout_of_convolution(values, weight)
-    if layout != torch.contiguous_format:
-        inputs = copied_bytes([values], layout)
-    else:
-        inputs = _dense_copies(values)
+    inputs = copied_bytes([values], layout)
     work = workspaces.workspace(given, workspaces.FORWARD, layout, architecture)
     copies = [*inputs, *copied_bytes([weight], layout)]
     return (*inputs, RESULT, *copies[len(inputs) :], *after_blocks(len(copies), work))
 
 
 def _convolution_backward(given: Arguments, architecture: Architecture) -> Script:
-    """The gradient of the input or that of the weight; `convolution.kernels` requests one at a time.
+    """The gradient of the input or that of the weight; `operations.kernels` requests one at a time.
 
     Tensors that do not have cuDNN's layout are copied: after allocating the gradient of the input, and before that of
     the weight (cudnn/ConvShared.cpp). cuDNN's workspace comes last.
@@ -415,25 +412,6 @@ def _convolution_backward(given: Arguments, architecture: Architecture) -> Scrip
         before = copied_bytes(read, layout)
     work = workspaces.workspace(given, part, layout, architecture)
     return (*before, RESULT, *behind, *after_blocks(len(before) + len(behind), work))
-
-
-def layout_of_convolution(values: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:
-    """The memory format of cuDNN's convolution: channels last if either tensor has it, except for float64
-    (``cudnn_conv_suggest_memory_format``, aten/src/ATen/native/ConvUtils.h)."""
-    if torch.float64 in (values.dtype, weight.dtype):
-        return torch.contiguous_format
-    found = suggested_layout(values)
-    if found == torch.contiguous_format:
-        return suggested_layout(weight)
-    return found
-
-
-def _dense_copies(tensor: torch.Tensor) -> list[int]:
-    """Bytes of a dense copy of images; none if they are dense, with channels first or last."""
-    dense = tensor.is_contiguous() or torch.ops.aten.is_non_overlapping_and_dense(tensor)
-    if dense:
-        return []
-    return [bytes_of(tensor)]
 
 
 def _foreach_norm(given: Arguments, _architecture: Architecture) -> Script:
@@ -701,6 +679,7 @@ IN_ORDER_BACKWARD = (
 WRITERS: dict[str, Writer] = {
     "sum": _reduction(_summing),
     "sum.dim_IntList": _reduction(_summing),
+    "sum.IntList_out": _reduction(_summing),
     "nansum": _reduction(_multiplying),
     "mean": _reduction(_summing),
     "mean.dim": _reduction(_summing),

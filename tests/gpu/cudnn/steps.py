@@ -150,7 +150,7 @@ def _models(device: str, card: Card, limit_s: float) -> dict[str, Any]:
     ways = (("fp32", False, False), ("fp32", False, True), (half, True, False))
     until = time.monotonic() + limited(limit_s)
     cases = [
-        {"model": model, "dtype": dtype, "last": last, "benchmark": benchmark, **card}
+        {"model": model, "dtype": dtype, "last": last, "benchmark": benchmark, "inference": False, **card}
         for dtype, last, benchmark in ways
         for model in image_models.MODELS
     ]
