@@ -12,6 +12,22 @@ FIX_OR_WATCH = "Fix that first; if a real run does not raise it, watch that inst
 OR_ANOTHER_PYTHON = ", or name another Python with --python."
 """How a remedy ends that asks for something to be installed."""
 
+MORE_TIME = "Allow it more: --time-limit {seconds:g}."
+"""What to do about a program whose steps did not come in time."""
+
+AS_CUDA = "Add --as-cuda, and the device of the prediction is what the code calls cuda."
+GIVEN_OR_AS_CUDA = (
+    "Build the model and the tensors on the device that is given; or add --as-cuda, and code that looks for a GPU "
+    "finds it."
+)
+"""What to do about a function that uses CUDA, or no GPU."""
+
+GIVEN_OR_COMMAND = (
+    "Build the model and the tensors on the device that the function is given; a script that looks for a GPU is "
+    'predicted by its command, as ["python", "train.py"].'
+)
+"""The same without a flag."""
+
 
 class CannotPredictError(Exception):
     """There is no prediction, for a reason that can be stated.
@@ -29,4 +45,6 @@ class CannotPredictError(Exception):
 
 def without_flags(remedy: str) -> str:
     """A remedy for whoever asked by a function or a tool, which have no flags."""
-    return remedy.replace(OR_ANOTHER_PYTHON, ".")
+    if remedy in (AS_CUDA, GIVEN_OR_AS_CUDA):
+        return GIVEN_OR_COMMAND
+    return remedy.replace(OR_ANOTHER_PYTHON, ".").replace("--time-limit ", "time_limit_s=")

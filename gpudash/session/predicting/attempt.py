@@ -34,7 +34,7 @@ from gpudash.memory.predicting.estimate import Target
 from gpudash.session.predicting.estimator import Problem
 from gpudash.session.watching.program import SHUTDOWN_S, TERMINATE_S, exit_text, runs
 from gpudash.session.watching.request import program_name
-from gpudash.simulator.refusal import SEE_PRINTED
+from gpudash.simulator.refusal import MORE_TIME, SEE_PRINTED
 from gpudash.system import sandbox
 from gpudash.system.files import PrivateFolder
 from gpudash.system.folders import data_folder
@@ -549,7 +549,7 @@ class Attempt:
         if where:
             at = f"; it stands at {where}"
         stands = f"{name} {what} in {waited_s:.0f} s ({processor_s:.0f} s of processor time){at}."
-        more = f"Allow it more: --time-limit {self._launch.time_limit_s * 4:g}."
+        more = MORE_TIME.format(seconds=self._launch.time_limit_s * 4)
         return NotFollowed(Problem("no_step", stands, more))
 
     def _furthest(self) -> int:

@@ -13,15 +13,9 @@ from gpudash.simulator.as_cuda import answering, notices
 from gpudash.simulator.as_cuda.devices import CUDA
 from gpudash.simulator.dry_run.dry_run import DryRun, ReportedCard
 from gpudash.simulator.dry_run.own_code import Followed, assume, follow, load
-from gpudash.simulator.refusal import CannotPredictError
+from gpudash.simulator.refusal import AS_CUDA, GIVEN_OR_AS_CUDA, CannotPredictError
 
 VISIBLE, NONE_VISIBLE = "CUDA_VISIBLE_DEVICES", "-1"
-
-AS_CUDA = "Add --as-cuda, and the device of the prediction is what the code calls cuda."
-GIVEN_OR_AS_CUDA = (
-    "Build the model and the tensors on the device that is given; or add --as-cuda, and code that looks for a GPU "
-    "finds it."
-)
 
 
 def follow_named(

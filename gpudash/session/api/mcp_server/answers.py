@@ -44,7 +44,7 @@ def result(outcome: CommandOutcome, sentence: Sentence, *, prints: bool = False)
     error = outcome.document.get("error")
     failed = error is not None and "memory" not in outcome.document
     if error is not None and failed:
-        text = f"{error['message']} {without_flags(error['remedy'])}".strip()
+        text = _refusal(error)
     else:
         text = sentence(outcome.document)
     if outcome.timed_out:
@@ -55,6 +55,15 @@ def result(outcome: CommandOutcome, sentence: Sentence, *, prints: bool = False)
     if prints and outcome.printed.strip():
         blocks.append(_block(f"{AS_DATA}\n{outcome.printed}", keep="\n\t"))
     return CallToolResult(content=blocks, structured_content=document, is_error=failed)
+
+
+def _refusal(error: Mapping[str, Any]) -> str:
+    """An error for a caller of tools: a setting by its name, and no other command of the terminal."""
+    message = str(error["message"]).removeprefix("--")
+    remedy = without_flags(error["remedy"])
+    if remedy.startswith("gpudash "):
+        return message
+    return f"{message} {remedy}".strip()
 
 
 def _without_document(outcome: CommandOutcome) -> CallToolResult:

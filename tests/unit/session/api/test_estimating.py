@@ -8,7 +8,14 @@ import pytest
 
 from gpudash.session.api.estimating import CardAnswers, PredictedCell, PredictedRun, estimate, fits
 from gpudash.simulator.predict import failure_text
-from gpudash.simulator.refusal import OR_ANOTHER_PYTHON, SEE_PRINTED
+from gpudash.simulator.refusal import (
+    AS_CUDA,
+    GIVEN_OR_AS_CUDA,
+    GIVEN_OR_COMMAND,
+    MORE_TIME,
+    OR_ANOTHER_PYTHON,
+    SEE_PRINTED,
+)
 from gpudash.units import GIB, MIB
 
 DOCUMENT = {
@@ -105,6 +112,21 @@ def test_what_a_program_printed_last_is_told_where_it_has_the_reason_and_nobody_
     assert failure_text(error, printed) == (
         "train.py ended with exit code 1. The last line it printed: ModuleNotFoundError: No module named 'torch'"
     )
-    assert failure_text({**error, "remedy": f"Install it there{OR_ANOTHER_PYTHON}"}, "").endswith(". Install it there.")
     assert failure_text(error, "") == f"{error['message']} {SEE_PRINTED}"
     assert failure_text({**error, "remedy": "Name another."}, printed) == f"{error['message']} Name another."
+
+
+@pytest.mark.parametrize(
+    ("remedy", "said"),
+    [
+        (f"Install it there{OR_ANOTHER_PYTHON}", "Install it there."),
+        (MORE_TIME.format(seconds=240.0), "Allow it more: time_limit_s=240."),
+        (AS_CUDA, GIVEN_OR_COMMAND),
+        (GIVEN_OR_AS_CUDA, GIVEN_OR_COMMAND),
+    ],
+)
+def test_a_flag_of_the_terminal_is_said_as_python_has_it(remedy: str, said: str) -> None:
+    assert "--" in remedy and "--" not in said
+    assert (
+        failure_text({"message": "It cannot be predicted.", "remedy": remedy}, "") == f"It cannot be predicted. {said}"
+    )

@@ -54,6 +54,13 @@ def test_a_failure_is_an_error_with_what_to_do() -> None:
     assert found.structured_content is not None and found.structured_content["error"] == error
 
 
+def test_a_setting_that_is_refused_is_named_as_it_was_given_and_no_command_of_the_terminal_is() -> None:
+    remedy = "gpudash estimate --help lists what there is."
+    error = {"kind": "request", "message": "--batch -1: at least 1.", "remedy": remedy}
+    found = result(CommandOutcome({"format": 1, "status": "failed", "error": error}, "", timed_out=False), of_run)
+    assert found.content[0].text == "batch -1: at least 1."
+
+
 def test_a_program_that_failed_is_an_answer_and_no_error() -> None:
     error = {"kind": "ValueError", "message": "bad value.", "remedy": ""}
     found = result(CommandOutcome(run_of(status="failed", error=error), "", timed_out=False), of_run)
