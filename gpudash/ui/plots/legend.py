@@ -447,8 +447,11 @@ class Legend(QWidget):
         whole = self.width() - margins.left() - margins.right()
         room = 0
         curves = [entry.spec for entry in self._entries if not entry.isVisible()]
-        shown = [(curve.name, curve) for curve in curves if curve.name not in self._hidden]
-        for text, what in [*shown, *((level.text, level) for level in self._levels.unnamed)]:
+        shown: list[tuple[str, CurveSpec | PlotLevel]] = [
+            (curve.name, curve) for curve in curves if curve.name not in self._hidden
+        ]
+        shown += [(level.text, level) for level in self._levels.unnamed]
+        for text, what in shown:
             named = _Named(text, what, metrics.horizontalAdvance(text) + scaled(AROUND_PX))
             if not rows or named.width > room:
                 rows.append([])
