@@ -10,6 +10,7 @@ import pytest
 from gpudash.specs.training import TrainingSpec
 from gpudash.telemetry.explanation import Remedy
 from gpudash.telemetry.records import RunEnd, RunStarted
+from gpudash.telemetry.runs import WATCH
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui import test_explanation as explained
@@ -197,3 +198,39 @@ def test_what_the_card_refused_is_hatched_upon_what_was_in_use(open_window: Open
     dashboard.view.show(0.0, 0.5)
     settle(window)
     assert not any(level.startswith("refused") for level in plot.legend.levels), "another time"
+
+
+def _watched(session: FakeSession, run_id: int, name: str) -> None:
+    spec = {"command": ["python", f"/home/mia/{name}"], "pid": 4000 + run_id}
+    session.running = True
+    session.apply(RunStarted(time_s=session.now_s, run_id=run_id, workload=WATCH, device="cpu", spec=spec))
+    session.feed(5)
+
+
+def _is_filled(window: MainWindow, time_s: float) -> bool:
+    """Whether the memory plot has a band at this time, just above its axis."""
+    plot = window.workspace.dashboard.plots.plot("memory")
+    assert plot is not None and plot.geometry_now is not None
+    at = round(plot.geometry_now.x_of(time_s)), round(plot.geometry_now.area.bottom()) - 4
+    return plot.canvas.grab().toImage().pixelColor(*at).alphaF() > 0.5
+
+
+def test_a_program_that_is_watched_after_another_one_is_drawn_without_that(
+    open_window: OpenWindow, session: FakeSession
+) -> None:
+    window = open_window(session)
+    _watched(session, 1, "first.py")
+    settle(window)
+    assert _is_filled(window, 2.2), "what was there before the first program stays"
+    session.running = False
+    session.apply(RunEnd(time_s=session.now_s, run_id=1, status="cancelled", seconds=5.0, steps=0))
+    settle(window)
+    _watched(session, 2, "second.py")
+    settle(window)
+    dashboard = window.workspace.dashboard
+    memory = dashboard.plots.plot("memory")
+    assert memory is not None and memory.spec.curves[0].name == "second.py"
+    assert _is_filled(window, 12.2) and not _is_filled(window, 7.2)
+    dashboard.view.show(0.0, session.now_s)
+    settle(window)
+    assert _is_filled(window, 12.2) and _is_filled(window, 7.2), "both can be looked at"

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QLineEdit, QWidget
+from PySide6.QtWidgets import QLineEdit, QScrollArea, QWidget
 from pytestqt.qtbot import QtBot
 
 from gpudash.memory.allocator.trace import CATEGORIES
@@ -334,6 +334,22 @@ def test_much_more_or_less_free_memory_is_a_new_question_and_a_little_is_not(
     session.estimates.free_bytes -= GIB
     wait(window, clock, POLL_S)
     assert len(session.estimates.questions) == 2
+
+
+def test_open_details_leave_the_form_half_of_the_room_in_a_low_window(
+    open_window: OpenWindow, session: FakeSession, clock: Clock
+) -> None:
+    window = asked_window(open_window, session, clock, (1280, 800))
+    panel = window.workspace.dashboard.panel
+    panel.form.more.click()
+    many = tuple(replace(SMALLER_BATCH, fields={"batch": batch}) for batch in range(1, 9))
+    emit(window, session, replace(SHORT, alternatives=many))
+    open_details(window)
+    form, details = (
+        next(area for area in panel.findChildren(QScrollArea) if area.isAncestorOf(part))
+        for part in (panel.form, panel.fit.findChild(AlternativeRow))
+    )
+    assert 5 * panel.form.more.height() < details.height() <= form.height() + 2
 
 
 @pytest.mark.parametrize("size", [(960, 600), (1280, 800), (1440, 960), (2560, 1440)])

@@ -17,6 +17,7 @@ from pytestqt.qtbot import QtBot
 from gpudash.session import Replay
 from gpudash.session.recordings.loading import Progress
 from gpudash.session.recordings.opener import OpenedRecording
+from gpudash.telemetry.recording.facts import set_run_text
 from gpudash.telemetry.recording.recorder import Recorder, RecordingError
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import LIGHT
@@ -61,6 +62,16 @@ def test_the_line_above_says_what_where_when_and_how_it_ended(window: MainWindow
     assert head.what.text() == "Training · cpu" and head.badge.isHidden()
     assert "finished · 12.0 s · 120 steps" in head.label.text() and head.label.text().startswith("2023-11-1")
     assert head.file.text() == "run.gpudash" and head.file.toolTip() == str(path)
+
+
+def test_a_name_given_to_the_run_heads_the_recording_and_its_tab(window: MainWindow, path: Path, qtbot: QtBot) -> None:
+    set_run_text(path, 1, "title", "the baseline")
+    head = open_recording(window, path, qtbot).head
+    assert head.what.text() == "the baseline" and head.label.text().startswith("Training · cpu · 2023-11-1")
+    assert head.accessibleName().startswith("Recording run.gpudash: the baseline, Training · cpu")
+    bar = window.workspace.bar
+    assert bar.tabText(1) == "the baseline" and bar.tabToolTip(1) == str(path)
+    assert window.windowTitle() == "the baseline – gpudash"
 
 
 def test_before_its_run_a_recording_says_so_and_offers_to_run_it_all_the_same(

@@ -387,7 +387,7 @@ def test_a_long_value_beside_the_plots_leaves_the_other_names_their_line(
     page = window.workspace.dashboard.result
     seen = {label.text(): label for label in page.findChildren(QLabel) if label.isVisible()}
     assert {"class 6, 97 % sure", "3\u202f440"} <= set(seen), "no figure is written with an exponent"
-    for name in ("time", "steps", "steps a second"):
+    for name in ("time", "steps", "mean steps a second"):
         assert seen[name].height() < 2 * seen[name].fontMetrics().lineSpacing(), name
     assert not complaints(window)
 

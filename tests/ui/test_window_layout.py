@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QByteArray, QCoreApplication, QEvent, QObject, QRect, QSettings, Qt
+from PySide6.QtCore import QByteArray, QCoreApplication, QEvent, QObject, QPoint, QRect, QSettings, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import (
     QAbstractButton,
@@ -15,6 +15,7 @@ from PySide6.QtWidgets import (
     QComboBox,
     QGraphicsItem,
     QMenu,
+    QPushButton,
     QScrollArea,
     QTabBar,
     QWidget,
@@ -471,3 +472,19 @@ def test_every_menu_has_one_column_where_a_large_screen_is_drawn_at_twice_the_si
     for menu in window.findChildren(QMenu):
         menu.ensurePolished()
         assert menu.sizeHint().height() < 720 - window.menuBar().height(), menu.objectName()
+
+
+def test_the_buttons_of_the_time_range_stay_where_they_are_when_a_loss_comes(open_window: OpenWindow) -> None:
+    session = FakeSession().feed(10)
+    window = open_window(session, size=(1280, 800))
+    bar = window.workspace.dashboard.view_bar
+
+    def places() -> list[QPoint]:
+        return [button.mapTo(window, QPoint()) for button in bar.findChildren(QPushButton)]
+
+    before = places()
+    assert not bar.smoothing.isVisible()
+    session.start()
+    session.train(5)
+    settle(window)
+    assert bar.smoothing.isVisible() and places() == before

@@ -77,7 +77,7 @@ def test_a_finished_run_has_the_throughput_of_its_result_also_in_the_panel(open_
     )
     settle(window)
     words = format_throughput(2650.0)
-    assert window.workspace.dashboard.panel.progress.label.text().endswith(f" · {words}")
+    assert window.workspace.dashboard.panel.progress.label.text().endswith(f" · mean {words}")
     assert ["throughput of the whole run", words] in [list(row) for row in result_rows(run)]
 
 

@@ -436,7 +436,11 @@ _FIGURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("flops_per_second", "arithmetic rate", lambda value: format_scaled(value, "FLOP/s")),
     ("seconds_median", "one product, median", format_duration),
     ("seconds_iqr", "spread", format_duration),
-    ("steps_per_second", "steps a second", lambda value: format_throughput(value, "steps").removesuffix(" steps/s")),
+    (
+        "steps_per_second",
+        "mean steps a second",
+        lambda value: format_throughput(value, "steps").removesuffix(" steps/s"),
+    ),
     ("items_per_second", "throughput of the whole run", format_throughput),
     ("latency_p50_seconds", "latency, median", format_duration),
     ("latency_p95_seconds", "latency, 95 of 100 below", format_duration),

@@ -267,6 +267,18 @@ class Dashboard(PlotsPage):
             return None
         return run.began_s
 
+    def _program_began_s(self) -> float:
+        """When the program began that is watched now, if what ran before was another one: beside each other, the curves
+        of two programs look like those of one. -inf otherwise."""
+        with self.session.store.lock:
+            runs = list(self.session.store.runs)[-2:]
+        if len(runs) < 2 or not self.view.following or runs[1].ended_s is not None:
+            return -math.inf
+        before, now = ((run.workload, run.spec.get("command"), run.spec.get("pid")) for run in runs)
+        if before == now or WATCH not in (before[0], now[0]):
+            return -math.inf
+        return runs[1].began_s
+
     def _align_overlaid(self) -> None:
         """Keep the overlaid runs aligned with the run in view, and report what could not be read."""
         if self.overlaid is None:
@@ -493,6 +505,7 @@ class Dashboard(PlotsPage):
     def _draw(self) -> None:
         self._balance()
         self._align_overlaid()
+        self.view.since_s = self._program_began_s()
         self.plots.set_ghost("memory", self.ghost)
         self.plots.set_copies("transfer", self._copies())
         self.plots.set_remedy("memory", self._remedy())
@@ -707,7 +720,7 @@ class Dashboard(PlotsPage):
                 span=self.view.range(),
                 warned=self.banner.warns,
                 own=process_text(
-                    run_in_view(session.store, self.view.range()), session.store.newest_s, self.view.range()[0]
+                    run_in_view(session.store, self.view.range()), session.store.newest_s, self.view.drawn()[0]
                 ),
             )
             plots = self._named(self._with_line(plots), selected)

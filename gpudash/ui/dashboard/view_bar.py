@@ -1,4 +1,4 @@
-"""The row above the plots: live or paused, the time range shown, the smoothing of the loss."""
+"""The row above the plots: live or paused, the smoothing of the loss, the time range shown."""
 
 from __future__ import annotations
 
@@ -54,15 +54,12 @@ class ViewBar(QWidget):
         spans = QHBoxLayout(self._spans)
         spans.setContentsMargins(0, 0, 0, 0)
         spans.setSpacing(GAP)
-        row.addWidget(self._spans)
-        self._spans_place = row.indexOf(self._spans)
         for text, seconds in WINDOWS:
             self._add_window(spans, text, f"Show {text}").clicked.connect(
                 lambda _checked=False, seconds=seconds: view.set_window(seconds)
             )
         self._add_window(spans, "All", "Show everything since the start (0)").clicked.connect(self.show_all)
         FocusGroup(self, [self.pause, *self._windows.buttons()])
-        row.addSpacing(12)
         self._smoothing_label = PlainLabel("Smoothing", role="muted")
         row.addWidget(self._smoothing_label)
         self.smoothing = QSlider(Qt.Orientation.Horizontal)
@@ -75,6 +72,8 @@ class ViewBar(QWidget):
         self.smoothing.valueChanged.connect(lambda value: self.smoothing_changed.emit(value / 100))
         self._smoothing_label.setBuddy(self.smoothing)
         row.addWidget(self.smoothing)
+        row.addSpacing(12)
+        row.addWidget(self._spans)  # the last, for the slider comes and goes with the loss
         view.changed.connect(self.refresh)
         self.refresh()
 
@@ -95,7 +94,7 @@ class ViewBar(QWidget):
         needed = self._first_px + self._spans.sizeHint().width() + 2 * GAP
         needed += self.fontMetrics().horizontalAdvance(LONG_STATE)
         if self.width() >= needed:
-            self._row.insertWidget(self._spans_place, self._spans)
+            self._row.addWidget(self._spans)
         else:
             self._second_row.addWidget(self._spans, 0, Qt.AlignmentFlag.AlignRight)
 

@@ -267,19 +267,20 @@ class FitPanel(QWidget):
         self._palette = palette
         self._show()
 
-    def set_room(self, spare: int) -> None:
+    def set_room(self, spare: int, share: int) -> None:
         """Open the details if there is room for them, unless the user has decided.
 
         Args:
             spare: height beyond what the form and details of `ROOMY_DETAILS_HEIGHT` need, in logical pixels; negative
                 if they do not fit.
+            share: maximum height of the details then, which leaves as much to the form.
         """
         roomy = spare >= 0
         if roomy:
             # Two thirds of the height that the form does not need go to the details.
             self._details.limit = ROOMY_DETAILS_HEIGHT + spare * 2 // 3
         else:
-            self._details.limit = DETAILS_HEIGHT
+            self._details.limit = min(DETAILS_HEIGHT, max(LEAST_DETAILS_HEIGHT, share))
         self._details.updateGeometry()
         if self._chosen_open is None:
             self._set_open(roomy)

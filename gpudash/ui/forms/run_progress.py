@@ -140,7 +140,7 @@ def _pace_text(run: RunView, running: bool) -> str:
     a run that ended badly."""
     whole, metric = run.result.get("items_per_second"), run.metrics.get("throughput")
     if not running and isinstance(whole, int | float):
-        return format_throughput(whole, item_of(run.workload))
+        return f"mean {format_throughput(whole, item_of(run.workload))}"
     if metric is None or not metric.count or run.error is not None:
         return ""
     return f"{'' if running else 'last '}{format_throughput(metric.last, item_of(run.workload))}"

@@ -65,6 +65,10 @@ IS_STOPPING = "The run is already stopping; another can be started once it has e
 ROOMY_HEIGHT = 980
 """Height in logical pixels from which the form and the alternatives both fit."""
 
+OTHERS_PX = 330
+"""Height in logical pixels of everything else in the panel. In a lower one, the form and the alternatives have half of
+the rest each."""
+
 
 @dataclass(frozen=True)
 class FormState:
@@ -368,7 +372,7 @@ class WorkloadPanel(QFrame):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self.fit.set_room(self.height() - ROOMY_HEIGHT)
+        self.fit.set_room(self.height() - ROOMY_HEIGHT, (self.height() - OTHERS_PX) // 2)
 
     def _summarise(self, text: str) -> None:
         self.workload.setToolTip(plain_tip(text))

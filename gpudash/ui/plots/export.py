@@ -31,6 +31,7 @@ from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.canvas import Canvas
 from gpudash.ui.plots.legend import Legend
+from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.plots.reading import ALL_SAMPLES
 from gpudash.ui.widgets.plain_text import message_box
 from gpudash.units import format_clock
@@ -181,7 +182,14 @@ def write_picture(path: Path, picture: bytes) -> None:
 def picture_size(parts: Sequence[QWidget]) -> QSize:
     """The size of a picture of these widgets, in logical pixels."""
     width = max(part.width() for part in parts) + 2 * _MARGIN_PX
-    return QSize(width, sum(part.height() for part in parts) + _HEADER_PX + _FOOTER_PX)
+    return QSize(width, sum(part.height() + _further_px(part) for part in parts) + _HEADER_PX + _FOOTER_PX)
+
+
+def _further_px(part: QWidget) -> int:
+    """Height of the further lines of a plot's legend, which has no menu in a picture."""
+    if not isinstance(part, TimePlot):
+        return 0
+    return part.legend.picture_height - part.legend.height()
 
 
 def _pieces(parts: Sequence[QWidget]) -> Iterator[tuple[QWidget, QPoint]]:
@@ -190,10 +198,11 @@ def _pieces(parts: Sequence[QWidget]) -> Iterator[tuple[QWidget, QPoint]]:
     for part in parts:
         children = [child for child in part.children() if isinstance(child, QWidget) and child.isVisible()]
         for child in children:
-            yield child, QPoint(_MARGIN_PX, top) + child.pos()
+            below = 0 if isinstance(child, Legend) else _further_px(part)
+            yield child, QPoint(_MARGIN_PX, top + below) + child.pos()
         if not children:
             yield part, QPoint(_MARGIN_PX, top)
-        top += part.height()
+        top += part.height() + _further_px(part)
 
 
 def _paint(painter: QPainter, child: QWidget, place: QPoint) -> None:

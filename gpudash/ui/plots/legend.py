@@ -6,6 +6,7 @@ Clicking an entry hides its curve, "only" isolates it, and a chip shows all of t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from PySide6.QtCore import QEvent, QMargins, QRect, QRectF, QSize, Qt, Signal
@@ -206,6 +207,12 @@ class LevelKey(PaintedWidget):
         return list(self._texts)
 
     @property
+    def unnamed(self) -> Sequence[PlotLevel]:
+        """The levels whose whole name has no room."""
+        named = [text for text in self._texts if not text.endswith("…")]
+        return self.levels[len(named) :]
+
+    @property
     def least_width(self) -> int:
         """The width in pixels of the names of the first level and of areas, whose colours nothing else names."""
         areas = [level.name for level in self.levels[1:] if level.style in (PATCH, HATCH)]
@@ -249,30 +256,19 @@ class LevelKey(PaintedWidget):
         for level, text, width in zip(self.levels, self._texts, self._widths(self._texts), strict=False):
             left = right - width + scaled(10)
             label = QRect(left + scaled(SWATCH_PX), place.top(), width, place.height())
-            self._paint_sample(painter, level, left, middle)
+            paint_sample(painter, level, left, middle)
             painter.setPen(QColor(self._palette.muted))
             painter.drawText(label, Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextDontClip, text)
             right -= width
 
-    def _paint_sample(self, painter: QPainter, level: PlotLevel, left: int, middle: int) -> None:
-        """Paint a piece of the line or the area that the level is."""
-        colour = QColor(level.colour)
-        patch = QRectF(left, middle - scaled(5), scaled(9), scaled(9))
-        if level.style == PATCH:
-            painter.fillRect(patch, colour)
-            return
-        if level.style == HATCH:
-            shape = QPainterPath()
-            shape.addRect(patch)
-            painter.setPen(QPen(colour, 1))
-            painter.drawPath(shape)
-            hatch(painter, shape, colour, patch, patch.bottom())
-            return
-        pen = QPen(colour, scaled(2), PEN_STYLES[level.style], Qt.PenCapStyle.FlatCap)
-        if level.style in _DASHED_SWATCHES:
-            pen.setDashPattern(_DASHED_SWATCHES[level.style])
-        painter.setPen(pen)
-        painter.drawLine(left, middle, left + scaled(SWATCH_PX - 4), middle)
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A curve or a level of which a picture has the name on a further line, and its width there in pixels."""
+
+    text: str
+    shown: CurveSpec | PlotLevel
+    width: int
 
 
 class Legend(QWidget):
@@ -420,8 +416,49 @@ class Legend(QWidget):
                 entry.paint(painter, self._palette)
         self._levels.set_palette(self._palette)
         self._levels.paint(painter, self._levels.geometry())
-        if self._more.isVisible():
-            write_text(painter, self._more, self._more.text(), self._more.geometry(), self._palette.muted)
+        painter.setFont(label_font(self))
+        for number, row in enumerate(self._further_rows(), 1):
+            self._paint_row(painter, row, self.rect().translated(0, number * self.height()))
+
+    def _paint_row(self, painter: QPainter, row: Sequence[_Named], place: QRect) -> None:
+        left = self._row.contentsMargins().left()
+        middle = place.center().y() + 1
+        for named in row:
+            if isinstance(named.shown, CurveSpec):
+                painter.save()
+                painter.translate(left, middle - patch_size().height() // 2)
+                paint_swatch(painter, named.shown, self._palette)
+                painter.restore()
+            else:
+                paint_sample(painter, named.shown, left, middle)
+            painter.setPen(QColor(self._palette.text))
+            text = QRect(left + scaled(SWATCH_PX), place.top(), named.width, place.height())
+            painter.drawText(text, Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextDontClip, named.text)
+            left += named.width
+
+    @property
+    def picture_height(self) -> int:
+        """The height in a picture: there, further lines have the names for which there is no room in this one."""
+        return self.height() * (1 + len(self._further_rows()))
+
+    def _further_rows(self) -> list[list[_Named]]:
+        rows: list[list[_Named]] = []
+        margins, metrics = self._row.contentsMargins(), QFontMetrics(label_font(self))
+        whole = self.width() - margins.left() - margins.right()
+        room = 0
+        curves = [entry.spec for entry in self._entries if not entry.isVisible()]
+        shown: list[tuple[str, CurveSpec | PlotLevel]] = [
+            (curve.name, curve) for curve in curves if curve.name not in self._hidden
+        ]
+        shown += [(level.text, level) for level in self._levels.unnamed]
+        for text, what in shown:
+            named = _Named(text, what, metrics.horizontalAdvance(text) + scaled(AROUND_PX))
+            if not rows or named.width > room:
+                rows.append([])
+                room = whole
+            rows[-1].append(named)
+            room -= named.width
+        return rows
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         self._fit()
@@ -510,6 +547,27 @@ def write_text(painter: QPainter, like: QWidget, text: str, place: QRect, colour
     painter.setFont(like.font())
     painter.setPen(QColor(colour))
     painter.drawText(place, Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextDontClip, text)
+
+
+def paint_sample(painter: QPainter, level: PlotLevel, left: int, middle: int) -> None:
+    """Paint a piece of the line or the area that a level is, at this height."""
+    colour = QColor(level.colour)
+    patch = QRectF(left, middle - scaled(5), scaled(9), scaled(9))
+    if level.style == PATCH:
+        painter.fillRect(patch, colour)
+        return
+    if level.style == HATCH:
+        shape = QPainterPath()
+        shape.addRect(patch)
+        painter.setPen(QPen(colour, 1))
+        painter.drawPath(shape)
+        hatch(painter, shape, colour, patch, patch.bottom())
+        return
+    pen = QPen(colour, scaled(2), PEN_STYLES[level.style], Qt.PenCapStyle.FlatCap)
+    if level.style in _DASHED_SWATCHES:
+        pen.setDashPattern(_DASHED_SWATCHES[level.style])
+    painter.setPen(pen)
+    painter.drawLine(left, middle, left + scaled(SWATCH_PX - 4), middle)
 
 
 def paint_swatch(painter: QPainter, spec: CurveSpec, palette: Palette) -> None:

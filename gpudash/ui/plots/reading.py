@@ -432,7 +432,7 @@ class FrameReader:
             force: whether everything is due.
         """
         span = self._view.range()
-        data = [self._read_plot(plot, span) for plot in drawn]
+        data = [self._read_plot(plot, self._view.drawn()) for plot in drawn]
         hidden = {plot.spec.id: plot.hidden for plot in plots}
         read_s = self._read_s(span)
         groups = visible_rows(self._store, [plot.spec for plot in plots], hidden, read_s, self.smoothing)
@@ -442,7 +442,7 @@ class FrameReader:
             data,
             groups,
             read_s,
-            self.marks_kept.shown,
+            [mark for mark in self.marks_kept.shown if mark.time_s >= self._view.since_s],
             self._statistics(curves, force=force) if measure else None,
             self._descriptions(drawn, data, force=force),
         )

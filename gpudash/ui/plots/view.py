@@ -38,6 +38,7 @@ class TimeView(QObject):
         wall_origin_s: returns the seconds since the epoch at session time 0, if times are shown as clock times; else
             ``None``.
         least_s, most_s: the narrowest and the widest window.
+        since_s: earlier readings are not drawn: what is shown began then, and they are of something else.
 
     Signals:
         changed: the shown range or the following state changed.
@@ -54,6 +55,7 @@ class TimeView(QObject):
         self.live = True
         self.wall_origin_s: Callable[[], float] | None = None
         self.least_s, self.most_s = MIN_WINDOW_S, MAX_WINDOW_S
+        self.since_s = -math.inf
         self._window_s = self._clamped(window_s)
         self._following = True
         self._held = False
@@ -109,6 +111,11 @@ class TimeView(QObject):
         """The start and the end of the shown range."""
         right = self.right_s
         return right - self._window_s, right
+
+    def drawn(self) -> tuple[float, float]:
+        """The part of the range whose readings are drawn."""
+        left, right = self.range()
+        return min(max(left, self.since_s), right - self.least_s), right
 
     def status(self) -> str:
         """The status line's text about the view."""

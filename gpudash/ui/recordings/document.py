@@ -397,6 +397,7 @@ class RecordingDocument(Document):
         if dashboard.palette_ is not self._palette:
             dashboard.set_palette(self._palette)
         self._escape.setEnabled(False)
+        self._name_tab(replay)
         if self._wanted_run is not None:
             self.show_run(self._wanted_run)
         self.ready.emit()
@@ -455,7 +456,10 @@ class RecordingDocument(Document):
         if not begun:
             unfinished = "Not started yet"
         seconds = end_s - start_s
-        self.head.show_recording(self._opened.path, replay.began_wall_s, run, seconds, unfinished, begun=begun)
+        name = self._run_name(replay, run)
+        self.head.show_recording(
+            self._opened.path, replay.began_wall_s, run, seconds, unfinished, begun=begun, name=name
+        )
         dashboard.panel.progress.unfinished = unfinished
         self.run_again.setEnabled(run is not None)
         # Fill the form once per run, since that takes a frame.
@@ -470,6 +474,25 @@ class RecordingDocument(Document):
                 self._report_notices("\n".join(f"{text.rstrip('.')}." for text in notices))
             else:
                 self.notice.dismiss()
+
+    @staticmethod
+    def _run_name(replay: Replay, run: RunView | None) -> str:
+        """What the user called a run of the recording; "" if nothing."""
+        with replay.store.lock:
+            began = [one.began_s for one in replay.store.end.runs]
+        if run is None or run.began_s not in began:
+            return ""
+        return replay.run_title(began.index(run.began_s) + 1)
+
+    def _name_tab(self, replay: Replay) -> None:
+        """Let the tab have the name of the recording's run, if there is just one and it has a name."""
+        with replay.store.lock:
+            runs = list(replay.store.end.runs)
+        name = self._run_name(replay, runs[0]) if len(runs) == 1 else ""
+        if name:
+            self.title, self.title_tip = name, str(self._opened.path)
+            self.setAccessibleName(f"Recording {name}")
+            self.retitled.emit()
 
     def _report_notices(self, text: str) -> None:
         """Show a notice about what could not be read."""
@@ -562,6 +585,7 @@ class RecordingHead(QWidget):
         unfinished: str,
         *,
         begun: bool = True,
+        name: str = "",
     ) -> None:
         """Show what is known about the recording.
 
@@ -572,6 +596,7 @@ class RecordingHead(QWidget):
             seconds: the length of the recording.
             unfinished: the text for a run that has not ended at that position.
             begun: whether the run has begun at that position.
+            name: what the user called the run; "" if nothing.
         """
         if isinstance(path, Path):
             self._name = path.name
@@ -582,15 +607,16 @@ class RecordingHead(QWidget):
             what = "Session"
         else:
             what = f"{workload_title(run.workload)} · {run.device}"
-        _write(self.what, what)
+        _write(self.what, name or what)
         self.badge.setVisible(run is not None and run.simulated)
         began = datetime.fromtimestamp(began_wall_s + (0.0 if run is None else run.began_s)).astimezone()
         parts = [
+            *([what] if name else []),
             f"{began:%Y-%m-%d %H:%M:%S}",
             *_ending(run if begun else None, seconds, unfinished, known=run is not None),
         ]
         _write(self.label, " · ".join(parts))
-        self.setAccessibleName(f"Recording {self._name}: {what}, {', '.join(parts)}")
+        self.setAccessibleName(f"Recording {self._name}: {name or what}, {', '.join(parts)}")
         self._fit()
 
     def show_machine(self, name: str, state: str, product: str) -> None:

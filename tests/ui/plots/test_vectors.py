@@ -10,6 +10,7 @@ import pytest
 from PySide6.QtCore import QPoint, QRectF, QSize
 from PySide6.QtGui import QColor, QImage, QPainter
 from PySide6.QtSvg import QSvgRenderer
+from PySide6.QtWidgets import QApplication, QToolButton
 
 from gpudash.telemetry.plots import CurveSpec
 from gpudash.ui.colours import DARK, LIGHT
@@ -171,3 +172,17 @@ def test_a_full_disk_leaves_the_old_picture_and_is_told(
     with pytest.raises(OSError, match=r"could not be written to .*no space left on device"):
         drawn.save_picture(tmp_path / "plots.svg")
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("plots.svg", "old")]
+
+
+def test_a_picture_has_every_name_where_the_window_has_a_menu(drawn: PlotStack) -> None:
+    drawn.resize(420, 700)
+    QApplication.processEvents()
+    drawn.refresh(force=True)
+    memory = drawn.plots[0]
+    assert any(button.text().endswith(" more") for button in memory.legend.findChildren(QToolButton))
+    found = words(ElementTree.fromstring(drawn.vector_picture()))
+    names = [curve.name for plot in drawn.plots for curve in plot.spec.curves]
+    assert set(names) <= set(found) and not any(text.endswith(" more") for text in found)
+    for line in (line for plot in drawn.plots for line in plot.spec.lines):
+        assert any(text.removeprefix("↑ ").startswith(line.name) for text in found), line.name
+    assert drawn.picture_size.height() == drawn.picture(ratio=1.0).height() > sum(plot.height() for plot in drawn.plots)

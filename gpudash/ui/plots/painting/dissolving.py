@@ -95,7 +95,7 @@ class RibbonsLayer(Layer):
         if log is not None:
             extent = log.extent
         if log is not None and ground is not None and extent is not None:
-            low = max(geometry.origin_s + geometry.x_low, extent[0])
+            low = max(geometry.origin_s + geometry.x_low, extent[0], float(ground.times[0]))
             high = min(geometry.origin_s + geometry.x_high, extent[1])
             if high - low >= geometry.seconds_per_pixel:
                 self._lay_out(log, geometry, ground, low, high, before)
