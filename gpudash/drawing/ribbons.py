@@ -169,7 +169,7 @@ def ribbons(
     """
     moments = _fullest(found, low, high, columns)
     # what nothing happens between is drawn once and repeated, which in a narrow picture is most of it
-    shown, column_of = np.unique(moments, return_inverse=True)
+    shown, column_of = _different(moments)
     kept, first, end = _spans(found, shown)
     size = found.size_in_sums[kept]
     site = found.site[kept]
@@ -230,7 +230,7 @@ def by_group(found: Allocations, low: float, high: float, columns: int, group_of
     Args:
         group_of_line: number of the group of each line, from 0 on.
     """
-    shown, column_of = np.unique(_fullest(found, low, high, columns), return_inverse=True)
+    shown, column_of = _different(_fullest(found, low, high, columns))
     kept, first, end = _spans(found, shown)
     groups = int(group_of_line.max(initial=-1)) + 1
     tops = _tops(group_of_line[found.site[kept]], first, end, found.size_in_sums[kept], groups, len(shown))
@@ -265,6 +265,12 @@ def _fullest(found: Allocations, low: float, high: float, columns: int) -> Ints:
     else:
         moments[filled[higher]] = events[first[higher]]
     return moments.astype(np.int64)
+
+
+def _different(moments: Ints) -> tuple[Ints, Ints]:
+    """The different ones of ascending moments, and for each moment the place of its own among them."""
+    new = np.diff(moments, prepend=moments[0] - 1) > 0
+    return moments[new], np.cumsum(new) - 1
 
 
 def _candidates(found: Allocations, starts: Ints) -> Ints:

@@ -287,6 +287,9 @@ class PlotFrame(Layer):
         grid = QColor(self._palette.muted)
         grid.setAlphaF(0.16)
         painter.setPen(QPen(grid, 0))
+        # Qt draws the same thin lines many times as fast inside a clip. A device that keeps shapes would keep it too.
+        if not _keeps_shapes(painter):
+            painter.setClipRect(self._bounds)
         painter.drawLines(self._grid)
         painter.setPen(QPen(QColor(self._palette.border), 0))
         painter.drawLine(QPointF(area.left(), area.top()), QPointF(area.left(), area.bottom()))
