@@ -138,6 +138,18 @@ def test_after_an_out_of_memory_esc_closes_the_explanation_then_the_result_and_t
     assert shown == [(False, True, False), (False, False, False), (False, False, True)]
 
 
+def test_after_an_out_of_memory_the_strip_covers_nothing_of_the_plots(open_window: OpenWindow) -> None:
+    ran_out = explained.Session()
+    window = open_window(ran_out, size=(1440, 960))
+    explained.failed(ran_out)
+    settle(window)
+    present(window)
+    dashboard = window.workspace.dashboard
+    assert dashboard.banner.isVisible()
+    bottom = dashboard.plots.mapTo(dashboard, dashboard.plots.rect().bottomLeft()).y()
+    assert bottom < dashboard.banner.geometry().top()
+
+
 def test_the_key_that_enters_leaves_though_the_menu_bar_is_hidden(
     open_window: OpenWindow, session: FakeSession
 ) -> None:
