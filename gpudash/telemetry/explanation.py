@@ -111,11 +111,16 @@ class Owner:
     library: str = ""
 
 
-def every_steps(stride: float) -> str:
-    """How often something comes that comes again after so many steps: "every step", "about every 3 steps"."""
+def every_steps(stride: float, always: str = "every step") -> str:
+    """How often something comes that comes again after so many steps: "every step", "about every 3 steps".
+
+    Args:
+        stride: the steps.
+        always: the text if it comes in every step.
+    """
     rounded = round(stride)
     if rounded <= 1:
-        return "every step"
+        return always
     if rounded == stride:
         return f"every {rounded} steps"
     return f"about every {rounded} steps"

@@ -270,6 +270,7 @@ def test_the_lines_are_edited_in_their_place_and_run_on_a_card_of_the_size_that_
     assert isinstance(mine, LinesAct)
     assert editor.isVisible() and editor.text.toPlainText() == mine.source
     assert editor.geometry().topLeft() == stage.canvas.code_place.toRect().topLeft()
+    assert editor.text.verticalScrollBar().value() == 0, "the first line is in sight"
     editor.text.setPlainText("a = 1 ")
     editor.limit.setText("512")
     QTest.keyClick(editor.text, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)

@@ -14,6 +14,7 @@ from gpudash.ui.forms.workload_panel import WIDTH
 from gpudash.ui.plots.legend import LegendEntry
 from gpudash.ui.widgets.text_size import set_text_scale, text_scale
 from gpudash.ui.window.main_window import MainWindow
+from tests.ui import test_explanation as explained
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu
 from tests.ui.parts import palette_over
@@ -113,6 +114,40 @@ def test_esc_leaves(open_window: OpenWindow, session: FakeSession, focus: str) -
     assert seen(window) == [True] * 4
     assert not window.menus.actions["view.presentation"].isChecked()
     assert text_scale() == 1.0
+
+
+def test_after_an_out_of_memory_esc_closes_the_explanation_then_the_result_and_then_leaves(
+    open_window: OpenWindow,
+) -> None:
+    ran_out = explained.Session()
+    window = open_window(ran_out)
+    explained.failed(ran_out)
+    settle(window)
+    dashboard = window.workspace.dashboard
+    present(window)
+    assert dashboard.result.isVisible()
+    dashboard.explanation.show_newest()
+    settle(window)
+    page = dashboard.explanation.page
+    assert page.isVisible()
+    shown = []
+    for _ in range(3):
+        QTest.keyClick(window, Qt.Key.Key_Escape)
+        settle(window)
+        shown.append((page.isVisible(), dashboard.result.isVisible(), window.menuBar().isVisible()))
+    assert shown == [(False, True, False), (False, False, False), (False, False, True)]
+
+
+def test_after_an_out_of_memory_the_strip_covers_nothing_of_the_plots(open_window: OpenWindow) -> None:
+    ran_out = explained.Session()
+    window = open_window(ran_out, size=(1440, 960))
+    explained.failed(ran_out)
+    settle(window)
+    present(window)
+    dashboard = window.workspace.dashboard
+    assert dashboard.banner.isVisible()
+    bottom = dashboard.plots.mapTo(dashboard, dashboard.plots.rect().bottomLeft()).y()
+    assert bottom < dashboard.banner.geometry().top()
 
 
 def test_the_key_that_enters_leaves_though_the_menu_bar_is_hidden(

@@ -14,7 +14,7 @@ from itertools import pairwise
 from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.memory.explaining.memory_state import AllocationGroup
 from gpudash.memory.frames import Frame, is_library, site_of
-from gpudash.telemetry.explanation import Growth, Owner, StackLine, site_name
+from gpudash.telemetry.explanation import Growth, Owner, StackLine, every_steps, site_name
 from gpudash.telemetry.records import Warning
 from gpudash.units import format_bytes
 
@@ -372,8 +372,7 @@ def growth_warning(
             first = replace(first, text=source(first.file, first.line).strip())
         size = format_bytes(first.bytes_at_once)
         sentences.append(f"{first.place} keeps {size} of {first.every} since step {first.first_step}.")
-        interval = first.every.replace("every step", "a step")
-        causes.append(f"{first.place}, {size} {interval}")
+        causes.append(f"{first.place}, {size} {every_steps(first.stride, 'a step')}")
     return Warning(
         time_s=time_s,
         run_id=run_id,

@@ -8,7 +8,7 @@ from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.memory.explaining.call_sites import by_stride
 from gpudash.memory.explaining.memory_state import MemoryState, RefusedRequest
 from gpudash.memory.frames import site_of
-from gpudash.telemetry.explanation import Growth, Owner, Part, Verdict, Where, short
+from gpudash.telemetry.explanation import Growth, Owner, Part, Verdict, Where, every_steps, short
 from gpudash.units import GIB, KIB, MIB, TIB, format_bytes, format_pair, memory_unit
 
 _UNITS = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB}
@@ -197,7 +197,9 @@ def _leak(state: MemoryState, growing: Sequence[Growth]) -> str:
     kept = _kept_alive(groups[0])
     for others in groups[1:]:
         kept += f", and {_kept_alive(others)}"
-    steps = state.step - min(growth.first_step for growth in growing)
+    steps = growing[0].steps
+    if any(growth.stride > 1.0 for growth in growing):
+        steps = state.step - min(growth.first_step for growth in growing)
     return f"{kept}: {format_pair(held, state.limit)} after {steps} steps."
 
 
@@ -211,8 +213,7 @@ def _kept_alive(growing: Sequence[Growth]) -> str:
     if others:
         verb = "keep"
     size = format_bytes(sum(growth.bytes_at_once for growth in growing))
-    interval = growing[0].every.replace("every step", "per step")
-    return f"{growing[0].place}{more} {verb} {size} alive {interval}"
+    return f"{growing[0].place}{more} {verb} {size} alive {every_steps(growing[0].stride, 'per step')}"
 
 
 def others_text(processes: Sequence[Part], capacity: int, ours: int) -> str:

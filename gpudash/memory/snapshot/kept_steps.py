@@ -35,12 +35,12 @@ class _KeptStep:
     """What the newest complete step that kept anything left on the growing lines, and what the source shows of it.
 
     Attributes:
-        every: how often a step keeps it: "every step".
+        stride: steps from one that keeps it to the next.
         lives: lives, the oldest first.
         keepers: statements that keep the steps' values, and the life of each value if the trace contains it.
     """
 
-    every: str
+    stride: float
     lives: Ints
     keepers: Sequence[tuple[Keeper, int | None]]
 
@@ -54,7 +54,7 @@ class _KeptStep:
         if rest and len(self.keepers) == 1:
             graph = "the graph"
         for keeper, value in self.keepers:
-            yield _instead(keeper, history, value, graph, self.every)
+            yield _instead(keeper, history, value, graph, self.stride)
 
 
 @dataclass(frozen=True)
@@ -72,14 +72,14 @@ class Leak:
         """For lines found growing at a moment, the fastest first."""
         found = []
         known: set[tuple[Place, str]] = set()
-        for every, of_all_steps in _kept_steps(history, moment, growing):
+        for stride, of_all_steps in _kept_steps(history, moment, growing):
             lives = _newest(history, of_all_steps)
             kept = []
             for keeper in keepers(_makers(history, lives, _lines_of(history, of_all_steps, growing)), source):
                 if (keeper.place, keeper.text) not in known:
                     known.add((keeper.place, keeper.text))
                     kept.append((keeper, _value(history, lives, keeper.made)))
-            found.append(_KeptStep(every, lives, kept))
+            found.append(_KeptStep(stride, lives, kept))
         return cls(found)
 
     @cached_property
@@ -167,8 +167,8 @@ def sites_of(history: History, growing: Sequence[Growth]) -> NDArray[np.bool_]:
     return np.array([frame[:2] in lines for frame in history.sites.frames], bool)
 
 
-def _kept_steps(history: History, moment: int, growing: Sequence[Growth]) -> Iterator[tuple[str, Ints]]:
-    """How often steps keep something on these lines, with all that they kept; what is kept most often comes first.
+def _kept_steps(history: History, moment: int, growing: Sequence[Growth]) -> Iterator[tuple[float, Ints]]:
+    """The distances of steps that keep something on these lines, with all that they kept; the shortest first.
 
     A line that a training and its evaluation reach in different ways is divided among them.
     """
@@ -191,7 +191,7 @@ def _kept_steps(history: History, moment: int, growing: Sequence[Growth]) -> Ite
     if not strides or 1.0 in strides:
         strides[1.0] += irregular
     for stride, kept in sorted(strides.items()):
-        yield every_steps(stride), np.concatenate(kept)
+        yield stride, np.concatenate(kept)
 
 
 def _bytes_of_steps(history: History, lives: Ints) -> dict[int, int]:
@@ -244,7 +244,7 @@ def _value(history: History, step: Ints, made: Place) -> int | None:
     return None
 
 
-def _instead(keeper: Keeper, history: History, value: int | None, graph: str, every: str) -> str:
+def _instead(keeper: Keeper, history: History, value: int | None, graph: str, stride: float) -> str:
     name, (file, line) = keeper.name, keeper.place
     place = f"{short(file)}:{line} ({keeper.statement})"
     if keeper.is_carried:
@@ -262,14 +262,13 @@ def _instead(keeper: Keeper, history: History, value: int | None, graph: str, ev
     less = "keep less of it"
     if keeper.before.endswith("] = "):
         less += f" (del {keeper.before.removesuffix(' = ')} once no step reads it again)"
-    interval = every.replace("every step", "at each step")
-    there = f"{name}.detach().cpu(), which takes{size} host memory {interval}"
+    there = f"{name}.detach().cpu(), which takes{size} host memory {every_steps(stride, 'at each step')}"
     if of_graph:
         alone = ".detach() alone lets go of the graph"
         if keeper.without_backward:
             alone += ", and so does torch.no_grad() around the loop"
         return f"{place} keeps {keeper.text}{of_graph}: {less}, or {there}. {alone}."
-    return f"{place} keeps {keeper.text} itself,{size or ' some of'} {every}: {less}, or {there}."
+    return f"{place} keeps {keeper.text} itself,{size or ' some of'} {every_steps(stride)}: {less}, or {there}."
 
 
 def _unseen(history: History, step: Ints, first: Growth) -> str:

@@ -181,9 +181,12 @@ def predicting_text(place: int, passed_s: int) -> str:
         passed_s: whole seconds since it was asked for.
     """
     rungs = ladder()[1]
-    text = f"Rung {place + 1} of {len(rungs)}: a dry run of {rungs[place].label} computes no numbers."
-    if not place:
-        text = f"{text} PyTorch loads first."
+    changes = len(rungs) - 1
+    text = f"a dry run of {rungs[place].label} computes no numbers."
+    if place:
+        text = f"Rung {place} of {changes}: {text}"
+    else:
+        text = f"Before {changes} rungs: {text} PyTorch loads first."
     if passed_s:
         text = f"{text} {passed_s} s so far."
     return text

@@ -129,7 +129,7 @@ class Show:
         self._ending = False
         self._since: float | None = None
         self._began_s: float | None = None
-        self._prediction_began_s = 0.0
+        self._requested_s = 0.0
         self._gpu: str | None = None
         self._waiting = ""
         self._pictures: list[StagePicture] = []
@@ -440,10 +440,10 @@ class Show:
         if not self._began:
             self._estimates.ask_card(act.spec, CARD_BYTES)
             self._began = True
-            self._prediction_began_s = now_s
+            self._requested_s = now_s
         answer = self._estimates.newest()
         if answer is None or not answer.final:
-            self._waiting = predicting_text(act.place, int(now_s - self._prediction_began_s))
+            self._waiting = predicting_text(act.place, int(now_s - self._requested_s))
             return
         rung = ladder()[1][act.place]
         problem = ""

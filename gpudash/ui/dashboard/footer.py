@@ -14,7 +14,7 @@ HEIGHT_PX = 34
 """Logical pixels: two lines of a strip's text, or one of its buttons."""
 
 BARE_PX = 6
-"""Height of the row while the status line is hidden, as in a presentation; strips then cover what is above."""
+"""Height of the row while the status line is hidden, as in a presentation, and there is no strip."""
 
 _MOVED = frozenset({QEvent.Type.Show, QEvent.Type.Hide, QEvent.Type.LayoutRequest})
 
@@ -54,6 +54,7 @@ class Footer(QWidget):
                 self._bare = event.type() is QEvent.Type.HideToParent
                 self._measure()
         elif event.type() in _MOVED:
+            self._measure()
             self._place()
         return super().eventFilter(watched, event)
 
@@ -63,7 +64,8 @@ class Footer(QWidget):
             self._measure()
 
     def _measure(self) -> None:
-        self.setFixedHeight(scaled(BARE_PX if self._bare else HEIGHT_PX))
+        is_empty = self._bare and all(strip.isHidden() for strip in self._strips)
+        self.setFixedHeight(scaled(BARE_PX if is_empty else HEIGHT_PX))
 
     def moveEvent(self, event: QMoveEvent) -> None:
         super().moveEvent(event)

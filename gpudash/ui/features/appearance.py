@@ -302,14 +302,26 @@ class Presentation(QObject):
                 splitter.setSizes(sizes)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Leave on Esc in the window itself; in a dialog or a menu Esc closes that one."""
+        """Leave on Esc in the window itself; a dialog, a menu, a result or an explanation is closed by it first."""
         if isinstance(event, QKeyEvent) and event.key() == Qt.Key.Key_Escape and self._target():
             if event.type() is QEvent.Type.ShortcutOverride:
                 event.accept()
                 return True
             if event.type() is QEvent.Type.KeyPress:
-                self.set_on(False)
+                if not self._back_to_plots():
+                    self.set_on(False)
                 return True
+        return False
+
+    def _back_to_plots(self) -> bool:
+        """Close what covers the plots, as the key on its own button says; whether there was anything."""
+        dashboard = self._workspace.target_dashboard
+        if dashboard.explanation.page.isVisible():
+            dashboard.explanation.page.leave()
+            return True
+        if dashboard.result.isVisible():
+            dashboard.plots.dismiss()
+            return True
         return False
 
     def _target(self) -> bool:

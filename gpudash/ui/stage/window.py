@@ -273,8 +273,9 @@ class StageWindow(QWidget):
     def _edit(self) -> None:
         if self.play.source:
             self.play.pause()
-            self.editor.begin(self.play.source, self.play.limit)
+            # In its place and type, or it would scroll as a smaller one does.
             self._place_editor()
+            self.editor.begin(self.play.source, self.play.limit)
 
     def _run_lines(self, source: str, limit: int) -> None:
         self._close_editor()
