@@ -64,6 +64,13 @@ INSTANT, FALLBACK = 0, 2
 TENSOR_CORE, DOWN_CONVERT, NONDETERMINISTIC = 0, 1, 4
 """``cudnnBackendNumericalNote_t``."""
 
+ERRATA = (("forward", 23, 90_800, 91_500), ("of_input", 23, 0, 92_300))
+"""Engines that torch never takes for volumes, by what they compute and by cuDNN's versions, from the first up to before
+the last.
+
+They are the rules in torch 2.11 and 2.13, of cuDNN's frontend (``plan_errata_exception``, Conv_v8.cpp); on the stand-in
+torch 2.13 keeps to them for volumes only. torch 2.15 has other ones, from 9.23 on, which are not followed here."""
+
 CLUSTER_KNOBS = {27, 28}
 """``CUDNN_KNOB_TYPE_TILE_CGA_M`` and ``_N``: those of kernels with clusters of thread blocks."""
 
@@ -265,7 +272,7 @@ class DevicelessCard:
             if not many:
                 continue
             for config in heuristics.descriptors(202, CONFIG, min(many, MOST_CONFIGS)):
-                if _is_taken(config, question):
+                if _is_taken(config, question, self._library.version):
                     yield config
 
     def _graph(self, question: Mapping[str, Any]) -> tuple[Descriptor, list[Descriptor]]:
@@ -309,9 +316,15 @@ class DevicelessCard:
         return made
 
 
-def _is_taken(config: Descriptor, question: Mapping[str, Any]) -> bool:
-    """Whether torch tries a plan (``filterEngineConfigs``, Conv_v8.cpp)."""
-    notes = config.descriptors(300, ENGINE, 1)[0].some(1303, NUMERICAL_NOTE, 16)
+def _is_taken(config: Descriptor, question: Mapping[str, Any], version: int) -> bool:
+    """Whether torch tries a plan of this version of cuDNN (``filterEngineConfigs``, Conv_v8.cpp)."""
+    engine = config.descriptors(300, ENGINE, 1)[0]
+    number = engine.number(1301)
+    is_of_volumes = len(question["x"]) == 5
+    for part, wrong, first, end in ERRATA:
+        if is_of_volumes and part == question["part"] and number == wrong and first <= version < end:
+            return False
+    notes = engine.some(1303, NUMERICAL_NOTE, 16)
     if DOWN_CONVERT in notes or (question["deterministic"] and NONDETERMINISTIC in notes):
         return False
     return question["dtype"] != "float32" or bool(question["tf32"]) or TENSOR_CORE not in notes
@@ -429,7 +442,8 @@ def main(library: str, capability: str, folder: str = "") -> int:
     except (OSError, AttributeError, CudnnRefusedError) as error:
         _report(answers, {"problem": str(error)})
         return 1
-    known = AnswerFile(folder, f"{cudnn.version}-{capability}.jsonl")
+    # answers of before the errata were known are in files without this ending
+    known = AnswerFile(folder, f"{cudnn.version}-{capability}-errata.jsonl")
     _report(answers, {"version": cudnn.version})
     card = None
     for line in sys.stdin:

@@ -18,7 +18,7 @@ import torch
 
 import gpudash.simulator.convolutions
 from gpudash.memory.predicting.architecture import Architecture
-from gpudash.simulator.convolutions import cublaslt, cudnn_client, workspaces
+from gpudash.simulator.convolutions import cublaslt, cudnn_client, cudnn_process, workspaces
 from gpudash.simulator.convolutions.cudnn_client import ASK_VARIABLE, LIBRARY_VARIABLE, CudnnAnswer, CudnnClient
 from gpudash.simulator.convolutions.workspaces import BEYOND_OPERANDS, Scratch
 from gpudash.simulator.operations.scripts import EMPTY_CACHE, after_blocks
@@ -111,6 +111,26 @@ def test_the_settings_of_torch_reach_cudnn(asked: None) -> None:
     assert tried["benchmark"] > max(sizes[""], sizes["plain"]) and sizes["benchmark"] == sizes[""]
     assert sizes["last"] < sizes["halves"]
     card.close()
+
+
+@needs_cudnn
+def test_an_engine_that_torch_never_takes_for_volumes_is_passed_over_for_them_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cudnn = cudnn_process.CudnnLibrary(library())
+    cublaslt.load()
+    card = cudnn_process.DevicelessCard(cudnn, cudnn_process.properties_of("12.0"))
+    question = {"part": "of_input", "dtype": "bfloat16", "x": [2, 128, 8, 16, 16], "y": [2, 128, 8, 16, 16]}
+    question |= {"w": [128, 128, 1, 3, 3], "last": True, "padding": [0, 1, 1], "stride": [1] * 3, "dilation": [1] * 3}
+    question |= {"benchmark": False, "deterministic": False, "tf32": True}
+    taken = card.workspace(question)["workspace"]
+    assert any(part == "of_input" and first <= cudnn.version < end for part, _, first, end in cudnn_process.ERRATA)
+    images = {"x": [2, 256, 7, 7], "y": [2, 512, 4, 4], "w": [512, 256, 3, 3]}
+    images |= {"padding": [1] * 2, "stride": [2] * 2, "dilation": [1] * 2}
+    # torch was seen to request it on the stand-in, with cuDNN 9.20
+    assert card.workspace({**question, **images})["workspace"] > 0
+    monkeypatch.setattr(cudnn_process, "ERRATA", ())
+    assert card.workspace(question)["workspace"] > taken == 0
 
 
 @needs_cudnn
