@@ -65,10 +65,11 @@ TENSOR_CORE, DOWN_CONVERT, NONDETERMINISTIC = 0, 1, 4
 """``cudnnBackendNumericalNote_t``."""
 
 ERRATA = (("forward", 23, 90_800, 91_500), ("of_input", 23, 0, 92_300))
-"""Engines that torch never takes, by what they compute and by cuDNN's versions, from the first up to before the last.
+"""Engines that torch never takes for volumes, by what they compute and by cuDNN's versions, from the first up to before
+the last.
 
-They are the rules in torch 2.11 and 2.13, of cuDNN's frontend (``plan_errata_exception``, Conv_v8.cpp). torch 2.15 has
-other ones, which are not followed here; they begin with 9.23."""
+They are the rules in torch 2.11 and 2.13, of cuDNN's frontend (``plan_errata_exception``, Conv_v8.cpp); on the stand-in
+torch 2.13 keeps to them for volumes only. torch 2.15 has other ones, from 9.23 on, which are not followed here."""
 
 CLUSTER_KNOBS = {27, 28}
 """``CUDNN_KNOB_TYPE_TILE_CGA_M`` and ``_N``: those of kernels with clusters of thread blocks."""
@@ -319,8 +320,9 @@ def _is_taken(config: Descriptor, question: Mapping[str, Any], version: int) -> 
     """Whether torch tries a plan of this version of cuDNN (``filterEngineConfigs``, Conv_v8.cpp)."""
     engine = config.descriptors(300, ENGINE, 1)[0]
     number = engine.number(1301)
+    is_of_volumes = len(question["x"]) == 5
     for part, wrong, first, end in ERRATA:
-        if part == question["part"] and number == wrong and first <= version < end:
+        if is_of_volumes and part == question["part"] and number == wrong and first <= version < end:
             return False
     notes = engine.some(1303, NUMERICAL_NOTE, 16)
     if DOWN_CONVERT in notes or (question["deterministic"] and NONDETERMINISTIC in notes):
