@@ -11,14 +11,16 @@ from typing import Any
 import pytest
 import torch
 
+from gpudash import estimate
 from gpudash.simulator.models import building, config
 from gpudash.simulator.models.packed_layers import adapt
 from gpudash.simulator.models.quantised import BitsandbytesAdamW
 from gpudash.simulator.models.steps import WITHOUT_CACHE, RequestedModel
 from gpudash.simulator.refusal import CannotPredictError
 from gpudash.specs import ModelSpec
+from gpudash.units import GIB
 from tests.programs import told_by
-from tests.unit.simulator.models import real_models, recipe_trainings
+from tests.unit.simulator.models import bert_large, real_models, recipe_trainings
 from tests.unit.simulator.models.small_models import CONFIGS, REQUESTED, cases, written
 
 pytestmark = pytest.mark.timeout(600)  # the first one waits for all models to be followed and run
@@ -42,6 +44,14 @@ def test_a_model_takes_of_the_simulated_card_what_was_predicted(case: str, peaks
 def test_what_is_predicted_of_recipes_is_what_their_programs_took_of_cudas_allocator() -> None:
     predicted = told_by("unit.simulator.models.recipe_trainings", "predicted", patience_s=600)
     assert predicted == pytest.approx(recipe_trainings.ALLOCATED, rel=0.001)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("name", ["batch_4", "accumulated", "checkpointed", "half"])
+def test_a_training_published_in_2022_is_predicted_within_an_eighth(name: str) -> None:
+    published: bert_large.Published = getattr(bert_large, name)
+    predicted = estimate(f"{bert_large.__name__}:{name}", card="v100-16gb")
+    assert predicted.to_dict()["peak_reserved_bytes"] / GIB == pytest.approx(published.reserved_gib, rel=0.125)
 
 
 def built(folder: Path, device: torch.device = META, **differs: Any) -> torch.nn.Module:
