@@ -63,7 +63,7 @@ def test_a_finished_run_keeps_its_last_loss_readable(open_window: OpenWindow) ->
     session.feed(30)
     settle(window)
     assert window.workspace.dashboard.panel.progress.label.text().startswith("Finished · step 100 of 500\nloss 2.")
-    assert " · last 9" in window.workspace.dashboard.panel.progress.label.text(), "of the last step, and called so"
+    assert "\nlast 9" in window.workspace.dashboard.panel.progress.label.text(), "of the last step, and called so"
 
 
 def test_a_finished_run_has_the_throughput_of_its_result_also_in_the_panel(open_window: OpenWindow) -> None:
@@ -77,7 +77,7 @@ def test_a_finished_run_has_the_throughput_of_its_result_also_in_the_panel(open_
     )
     settle(window)
     words = format_throughput(2650.0)
-    assert window.workspace.dashboard.panel.progress.label.text().endswith(f" · mean {words}")
+    assert window.workspace.dashboard.panel.progress.label.text().endswith(f"\nmean {words}")
     assert ["throughput of the whole run", words] in [list(row) for row in result_rows(run)]
 
 

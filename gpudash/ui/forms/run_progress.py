@@ -124,15 +124,21 @@ def _progress_text(run: RunView, running: bool, unfinished: str, ahead: Forecast
             f"{'repetition' if compared else 'step'} {format_count(run.step)} of {about}{format_count(run.steps)}"
         )
     parts += filter(None, (ranks_text(run), run_left(run, ahead)))
+    lines = [" · ".join(parts), *_figure_lines(run, running)]
+    if not running:
+        lines.append(stop_text(run.result))
+    return "\n".join(filter(None, lines))
+
+
+def _figure_lines(run: RunView, running: bool) -> list[str]:
+    """Loss, accuracy and speed; the mean speed of a whole run, too long to end their line, has one of its own."""
     figures = [
         write(metric.last) for name, write in _METRICS if (metric := run.metrics.get(name)) is not None and metric.count
     ]
-    if pace := _pace_text(run, running):
-        figures.append(pace)
-    lines = [" · ".join(group) for group in (parts, figures) if group]
-    if not running and (ended := stop_text(run.result)):
-        lines.append(ended)
-    return "\n".join(lines)
+    pace = _pace_text(run, running)
+    if running and pace:
+        return [" · ".join([*figures, pace])]
+    return [" · ".join(figures), pace]
 
 
 def _pace_text(run: RunView, running: bool) -> str:
