@@ -16,6 +16,9 @@ Floats = NDArray[np.float64]
 Readings = tuple[Floats, Floats]
 """Times of the allocator's readings (session time, ascending), and the most bytes since the reading before."""
 
+LATE_S = 0.3
+"""Seconds by which a reading may come late: a busy run keeps its poll from the interpreter between value and time."""
+
 LEAST_RATIO = 0.02
 LEAST_BYTES = 64 * MIB
 """Smallest deviation that is reported: a share of the whole prediction, or bytes."""
@@ -59,8 +62,8 @@ def deviations(running: RunningGhost, reserved: Readings, allocated: Readings) -
     """The steps in view that deviated from the prediction by `LEAST_RATIO` or `LEAST_BYTES`, oldest first.
 
     A reading covers all the time since the one before. A step therefore held more if a reading that covers only this
-    step says so; it held less only if all readings that overlap it do. Steps that fall between two readings are not
-    reported.
+    step says so; it held less only if all readings that overlap it do, and those that may be of it though they came
+    `LATE_S` after it. Steps that fall between two readings are not reported.
     """
     ended = running.ended
     if not len(ended) or not running.ghost.steps or not len(reserved[0]):
@@ -77,7 +80,8 @@ def deviations(running: RunningGhost, reserved: Readings, allocated: Readings) -
             continue  # too few readings, or none after its end yet
         within = values[low + 1 : behind]  # the first one covers the end of the step before too
         most = float(within.max())
-        least_likely = float(values[low : behind + 1].max())
+        latest = max(behind + 1, int(np.searchsorted(times, end + LATE_S, "right")))
+        least_likely = float(values[low:latest].max())
         predicted, predicted_used = expected[min(first + place, len(expected)) - 1]
         bound = min(LEAST_BYTES, LEAST_RATIO * (base + predicted))
         if most - predicted >= bound:
@@ -85,7 +89,7 @@ def deviations(running: RunningGhost, reserved: Readings, allocated: Readings) -
             at = low + 1 + int(within.argmax())
         elif predicted - least_likely >= bound:
             held = least_likely
-            at = low + int(values[low : behind + 1].argmax())
+            at = low + int(values[low:latest].argmax())
         else:
             continue
         used = _most_between(allocated, begin, end)

@@ -68,6 +68,15 @@ def test_what_lies_behind_the_end_of_a_step_is_not_held_against_it() -> None:
     assert deviations(running(1), read(1.0 * GIB, behind=2.0 * GIB), read(1.0 * GIB)) == ()
 
 
+def test_readings_that_come_late_make_no_step_hold_less() -> None:
+    late_s, step_s = 0.2, 0.12
+    short = RunningGhost(ghost(), 0.0, np.arange(1, 5) * step_s, 4, step_s, 10, over=False)
+    times = np.arange(1, 60) / 50
+    true_times = times - late_s
+    held = np.where(true_times < 0.0, 0.0, np.where(true_times < step_s, 1.0, 2.0)) * GIB
+    assert deviations(short, (times, held), (times, held)) == ()
+
+
 def test_a_step_between_two_readings_is_not_told_of() -> None:
     sparse = np.array([0.05, 2.6, 5.0]), np.array([0.0, 9.0 * GIB, 9.0 * GIB])
     assert deviations(running(), sparse, sparse) == ()
