@@ -63,7 +63,7 @@ def deviations(running: RunningGhost, reserved: Readings, allocated: Readings) -
 
     A reading covers all the time since the one before. A step therefore held more if a reading that covers only this
     step says so; it held less only if all readings that overlap it do, and those that may be of it though they came
-    `LATE_S` after it. Steps that fall between two readings are not reported.
+    `LATE_S` after it, once that has passed. Steps that fall between two readings are not reported.
     """
     ended = running.ended
     if not len(ended) or not running.ghost.steps or not len(reserved[0]):
@@ -80,16 +80,16 @@ def deviations(running: RunningGhost, reserved: Readings, allocated: Readings) -
             continue  # too few readings, or none after its end yet
         within = values[low + 1 : behind]  # the first one covers the end of the step before too
         most = float(within.max())
-        latest = max(behind + 1, int(np.searchsorted(times, end + LATE_S, "right")))
-        least_likely = float(values[low:latest].max())
+        latest = int(np.searchsorted(times, end + LATE_S, "right"))
+        maybe_within = values[low : max(latest, behind + 1)]
         predicted, predicted_used = expected[min(first + place, len(expected)) - 1]
         bound = min(LEAST_BYTES, LEAST_RATIO * (base + predicted))
         if most - predicted >= bound:
             held = most
             at = low + 1 + int(within.argmax())
-        elif predicted - least_likely >= bound:
-            held = least_likely
-            at = low + int(values[low:latest].argmax())
+        elif predicted - float(maybe_within.max()) >= bound and (latest < len(times) or running.over):
+            held = float(maybe_within.max())
+            at = low + int(maybe_within.argmax())
         else:
             continue
         used = _most_between(allocated, begin, end)

@@ -26,10 +26,10 @@ def running(steps: int = 4) -> RunningGhost:
 
 
 def read(*by_step: float, behind: float | None = None) -> Readings:
-    """Ten readings a step of so many bytes, and one behind the last."""
+    """Ten readings a step of so many bytes, and one behind the last, when none of it can come any more."""
     values = np.repeat(np.array(by_step), 10)
     times = np.arange(len(values)) / 10 + 0.1
-    return np.append(times, len(by_step) + 0.05), np.append(values, by_step[-1] if behind is None else behind)
+    return np.append(times, len(by_step) + 0.35), np.append(values, by_step[-1] if behind is None else behind)
 
 
 AS_PREDICTED = (1.0 * GIB, 2.0 * GIB, 2.0 * GIB, 2.0 * GIB)
@@ -74,7 +74,9 @@ def test_readings_that_come_late_make_no_step_hold_less() -> None:
     times = np.arange(1, 60) / 50
     true_times = times - late_s
     held = np.where(true_times < 0.0, 0.0, np.where(true_times < step_s, 1.0, 2.0)) * GIB
-    assert deviations(short, (times, held), (times, held)) == ()
+    for read_until in range(10, len(times)):
+        known = times[:read_until], held[:read_until]
+        assert deviations(short, known, known) == ()
 
 
 def test_a_step_between_two_readings_is_not_told_of() -> None:
