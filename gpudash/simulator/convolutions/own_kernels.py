@@ -168,7 +168,13 @@ class _Unfolding(_Kernels):
 
     def convolved(self, values: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
         """The result of ``size`` for a contiguous input, of one group."""
-        raise NotImplementedError
+        made = self.empty(size)
+        columns = None
+        if self.unfolds():
+            columns = self.columns(values.shape[1], size[2:])
+        self.multiply()
+        del columns
+        return made
 
     def gradients(self, grad: torch.Tensor, values: torch.Tensor, mask: Sequence[bool]) -> Gradients:
         """The gradients for a contiguous input, of one group."""
@@ -202,15 +208,6 @@ class _Unfolding(_Kernels):
 class _Slow(_Unfolding):
     """Images (ConvolutionMM2d.cu)."""
 
-    def convolved(self, values: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
-        made = self.empty(size)
-        columns = None
-        if self.unfolds():
-            columns = self.columns(values.shape[1], size[2:])
-        self.multiply()
-        del columns
-        return made
-
     def gradients(self, grad: torch.Tensor, values: torch.Tensor, mask: Sequence[bool]) -> Gradients:
         grad = self.engine.copied(grad, torch.contiguous_format)
         of_input = of_bias = columns = None
@@ -232,12 +229,9 @@ class _Slow(_Unfolding):
 class _Dilated(_Unfolding):
     """Volumes, and images whose kernel is dilated (NaiveDilatedConvolution.cu)."""
 
-    def convolved(self, values: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
-        made = self.empty(size)
-        columns = self.columns(values.shape[1], size[2:])
-        self.multiply()
-        del columns
-        return made
+    def unfolds(self) -> bool:
+        """Always, also where the columns equal the image."""
+        return True
 
     def gradients(self, grad: torch.Tensor, values: torch.Tensor, mask: Sequence[bool]) -> Gradients:
         """The bias's gradient is summed image by image."""
