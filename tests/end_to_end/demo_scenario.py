@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
-
-import numpy as np
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QImage, QImageWriter
 
 from gpudash.session.demo.demo_scenes import SCENES
 from gpudash.session.demo.scenes import Scene
@@ -66,7 +61,7 @@ def _played(player: Player, scenes: Sequence[Scene], moments: Moments) -> Steps:
         yield partial(_reached, show, scene, moment)
         yield player.frames(6)
         told.append(f"{show.picture.sentence} {show.picture.remark}".strip())
-        _small_picture(stage, player.folder / f"{name}.png")
+        stage.grab().save(str(player.folder / f"{name}.png"))
     yield partial(_left, show, over)
     yield player.frames(8)
     player.seen["told"], player.seen["failures"] = told, show.failures
@@ -84,22 +79,3 @@ def _reached(show: Show, scene: int, moment: Callable[[Show], bool]) -> bool:
 def _left(show: Show, over: list[bool]) -> bool:
     show.forward()
     return bool(over)
-
-
-def _small_picture(stage: StageWindow, path: Path) -> None:
-    """A picture of 256 colours, for pages that carry many."""
-    writer = QImageWriter(str(path), b"png")
-    writer.setCompression(100)
-    picture = stage.grab().toImage().convertToFormat(QImage.Format.Format_RGB32)
-    flags = Qt.ImageConversionFlag.ThresholdDither | Qt.ImageConversionFlag.AvoidDither  # dots would cost six-fold
-    small = picture.convertToFormat(QImage.Format.Format_Indexed8, _colours(picture), flags)
-    assert writer.write(small), writer.errorString()
-
-
-def _colours(picture: QImage) -> list[int]:
-    """The 256 colours most used, of those that differ in the first five bits of a channel."""
-    pixels = np.frombuffer(picture.constBits(), np.uint32)
-    found, counts = np.unique(pixels, return_counts=True)
-    order = np.argsort(-counts)
-    _, first = np.unique(found[order] & 0xF8F8F8, return_index=True)
-    return [int(colour) for colour in found[order][np.sort(first)][:256]]

@@ -6,7 +6,6 @@ Names behind it choose some, such as ``compare`` or ``watch``.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,8 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+
+from PIL import Image
 
 from tests.benchmarks.fleet_overview import GPUS, MACHINES, server
 from tests.end_to_end.fleet_scenario import ADDRESS
@@ -52,6 +53,14 @@ GUIDE: Mapping[str, GuidePicture] = {
     "ranks": GuidePicture("ranks", "dark"),
     "reopened": GuidePicture("reopened", "reopened-dark"),
     "snapshot": GuidePicture("sample_report", "snapshot-dark"),
+    "stage-move": GuidePicture("demo", "stage-move"),
+    "stage-wrong": GuidePicture("demo", "stage-wrong"),
+    "stage-copies": GuidePicture("demo", "stage-copies"),
+    "stage-devices": GuidePicture("demo", "stage-devices"),
+    "stage-full": GuidePicture("demo", "stage-full"),
+    "stage-precisions": GuidePicture("demo_of_remedies", "stage-precisions"),
+    "stage-ladder": GuidePicture("demo_of_remedies", "stage-ladder"),
+    "stage-lines": GuidePicture("demo_of_remedies", "stage-lines"),
 }
 """Name of the picture → where it comes from."""
 
@@ -71,8 +80,14 @@ def main() -> None:
             command += [sys.executable, "-m", "tests.end_to_end.window_driver", scenario, folder]
             subprocess.run(command, env=environment, check=True, timeout=2 * LONGEST_S)
             for name in wanted:
-                shutil.copyfile(Path(folder, f"{GUIDE[name].picture}.png"), PICTURES / f"{name}.png")
+                write_small(Path(folder, f"{GUIDE[name].picture}.png"), PICTURES / f"{name}.png")
                 sys.stdout.write(f"{PICTURES / name}.png\n")
+
+
+def write_small(taken: Path, kept: Path) -> None:
+    """Keep a picture in 256 colours, a third of its bytes: the wheel carries the guide's."""
+    picture = Image.open(taken).convert("RGB")
+    picture.quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(kept, optimize=True)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -83,3 +84,8 @@ def test_a_server_that_cannot_be_reached_is_named_with_what_does_without_it() ->
     asked: list[str] = []
     assert unreachable_server("appimage", asked.append) == ""
     assert asked == [SERVERS["appimage"]]
+
+
+@pytest.mark.parametrize("picture", sorted((ROOT / "resources/readme").glob("*.png")), ids=lambda picture: picture.stem)
+def test_a_picture_of_the_guide_is_small_enough_for_the_wheel(picture: Path) -> None:
+    assert picture.stat().st_size <= 100_000, "python -m tests.end_to_end.guide_pictures writes it in 256 colours"
