@@ -116,7 +116,7 @@ def test_a_low_view_shows_the_line_that_holds_most(qtbot: QtBot, tmp_path: Path)
         place = view.place_of(12)
         assert place is not None
         row = view.block_rect(view.document().findBlockByNumber(place))
-        assert 0 <= row.top() and row.bottom() <= view.viewport().height()
+        assert row.top() >= 0 and row.bottom() <= view.viewport().height()
 
 
 def test_there_is_no_such_tab_where_nothing_is_known_of_allocations(open_window: OpenWindow) -> None:
