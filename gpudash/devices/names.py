@@ -270,13 +270,6 @@ def written(card: SimulatedCard) -> int | str:
     return card
 
 
-def card_text(card: SimulatedCard) -> str:
-    """A card as one would type it, which `parse_card` takes."""
-    if isinstance(card, KnownGpu):
-        return card.key
-    return format_bytes(card)
-
-
 def card_name(card: SimulatedCard) -> str:
     """The name of a card: its product, or its size."""
     if isinstance(card, KnownGpu):

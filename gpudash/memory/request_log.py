@@ -215,12 +215,15 @@ class RequestLog:
                 self._found = self.version, Allocations(*(column.taken for column in columns))
             return self._found[1]
 
-    def held_by_line(self, moment: int, steps: NDArray[np.float64] | None = None) -> dict[tuple[str, int], HeldLine]:
+    def held_by_line(
+        self, moment: int, steps: NDArray[np.float64] | None = None, since: int = 0
+    ) -> dict[tuple[str, int], HeldLine]:
         """What lines hold, by file and line; a workspace belongs to none.
 
         Args:
             moment: event of `allocations`.
             steps: session times at which steps ended, ascending; ``None`` where none are known.
+            since: event from which a line that has allocated is there, though it may hold nothing at the moment.
         """
         found = self.allocations()
         there = np.flatnonzero((found.born <= moment) & (found.freed > moment))
@@ -228,8 +231,10 @@ class RequestLog:
         growth = np.zeros(len(self.lines))
         if steps is not None and len(found.place) and moment >= 0:
             growth = _growth(found, there, steps[steps <= found.place[moment]], len(self.lines))
+        recent = found.site[(found.born >= since) & (found.born <= moment)]
         held: dict[tuple[str, int], HeldLine] = {}
-        for line, size, rate in zip(self.lines, sizes.tolist(), growth.tolist(), strict=False):
+        for number in np.union1d(recent, found.site[there]).tolist():
+            line, size, rate = self.lines[number], int(sizes[number]), float(growth[number])
             if line.category == WORKSPACE:
                 continue
             key = line.file, line.line

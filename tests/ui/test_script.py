@@ -129,7 +129,7 @@ def test_a_recorded_run_is_told_from_its_command() -> None:
     }
     told = Script.from_spec(spec)
     assert told == Script(
-        "train.py", "--name 'a b'", "/work", "A='x y'", "/venv/bin/python -u", "8.00 GiB", True, as_cuda=False
+        "train.py", "--name 'a b'", "/work", "A='x y'", "/venv/bin/python -u", "8GiB", True, as_cuda=False
     )
     assert Script.from_spec({"pid": 7, "command": ["./serve", "-v"]}) == Script(
         arguments="-v", python="./serve", memory_history=False, as_cuda=False
@@ -140,7 +140,7 @@ def test_a_recorded_run_is_told_from_its_command() -> None:
 def test_a_gpu_that_answered_for_cuda_is_filled_in_again_from_a_recording() -> None:
     spec = {"command": ["python", "train.py"], "simulate": [24 * GIB], "as_cuda": True}
     assert Script.from_spec(spec) == Script(
-        "train.py", python="python", simulate="24.0 GiB", as_cuda=True, memory_history=False
+        "train.py", python="python", simulate="24GiB", as_cuda=True, memory_history=False
     )
     assert not Script.from_spec({**spec, "as_cuda": False}).as_cuda
 

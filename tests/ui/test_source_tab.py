@@ -5,12 +5,14 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
+from gpudash.memory.explaining.annotated_source import held_source
 from gpudash.memory.frames import Frame
 from gpudash.memory.request_log import Request
 from gpudash.session import Replay
-from gpudash.telemetry.records import RunStarted, StepFinished
+from gpudash.telemetry.records import RunEnd, RunStarted, StepFinished
 from gpudash.ui.colours import DARK
-from gpudash.ui.dashboard.tabs.source_tab import NOW, SourceTab
+from gpudash.ui.dashboard.tabs.source_tab import NOW, PEAK, SourceTab
+from gpudash.ui.explanation.source_view.source import SourceView
 from gpudash.units import GIB, MIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
@@ -76,6 +78,45 @@ def test_the_text_stays_where_it_is_while_figures_change(qtbot: QtBot, script: P
     tab.refresh(log, session.store.run, None)
     assert tab.view.source.rows[3].bytes == 8 * GIB
     assert tab.view.document().revision() == document
+
+
+def test_after_a_run_the_tab_shows_its_own_files_and_peak_and_not_those_of_the_run_before(
+    qtbot: QtBot, script: Path, tmp_path: Path
+) -> None:
+    session = _running(script)
+    session.apply(RunEnd(time_s=2.0, run_id=1, status="finished", seconds=1.0, steps=1))
+    log = session.requests.made("sim:0")
+    log.end(2.0)
+    second = tmp_path / "evaluate.py"
+    second.write_text("import torch\nx = torch.ones(2**20)\n")
+    session.apply(RunStarted(time_s=3.0, run_id=2, workload="watch", device="sim:0", spec={"command": ["evaluate.py"]}))
+    log.take([Request(3.5, "x", 4 * MIB, (Frame(str(second), 2, "<module>"),))])
+    log.end(4.0)
+    session.apply(RunEnd(time_s=4.0, run_id=2, status="finished", seconds=1.0, steps=1))
+    tab = SourceTab(DARK)
+    qtbot.addWidget(tab)
+    tab.refresh(log, session.store.run, None)
+    source = tab.view.source
+    assert tab.foot.text() == PEAK and source is not None and source.file == str(second)
+    assert [(row.number, row.bytes) for row in source.rows if row.bytes] == [(2, 4 * MIB)]
+    assert [tab.files.itemData(place) for place in range(tab.files.count())] == [str(second)]
+
+
+def test_a_low_view_shows_the_line_that_holds_most(qtbot: QtBot, tmp_path: Path) -> None:
+    path = tmp_path / "model.py"
+    path.write_text("".join(f"line_{number} = {number}\n" for number in range(1, 40)))
+    view = SourceView(DARK)
+    qtbot.addWidget(view)
+    view.show()
+    for height in (400, 70):
+        view.resize(400, height)
+        source = held_source(str(path), {12: MIB}, {12: 0.0})
+        assert source is not None
+        view.show_source(source)
+        place = view.place_of(12)
+        assert place is not None
+        row = view.block_rect(view.document().findBlockByNumber(place))
+        assert row.top() >= 0 and row.bottom() <= view.viewport().height()
 
 
 def test_there_is_no_such_tab_where_nothing_is_known_of_allocations(open_window: OpenWindow) -> None:

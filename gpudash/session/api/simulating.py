@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from gpudash.devices.known_gpus import KnownGpu
-from gpudash.devices.names import SIMULATED, card_text, parse_simulated, size_of
+from gpudash.devices.names import SIMULATED, card_name, parse_simulated, size_of
 from gpudash.session.api.memory import NothingKnownError, follow_memory, require_torch
 
 
@@ -70,12 +70,10 @@ def simulate(card: str | int = "8GiB", *, as_cuda: bool = False, settings: str |
     chosen = parse_simulated(str(card))
     if isinstance(chosen, KnownGpu):
         give(chosen.key, as_cuda=as_cuda, settings=settings)
-        name = chosen.name
     else:
         give(chosen, as_cuda=as_cuda, settings=settings)
-        name = card_text(chosen)
     follow_memory()
-    return SimulatedCard(name, size_of(chosen), as_cuda=as_cuda)
+    return SimulatedCard(card_name(chosen), size_of(chosen), as_cuda=as_cuda)
 
 
 def watch_this_process() -> bool:

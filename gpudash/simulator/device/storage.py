@@ -122,6 +122,9 @@ def seeing_plainly(kernel: Any, name: str = "") -> Any:
             fault = faults.simulator_error(error, name, args, kwargs)
             # torch's own errors, which a program may rely on, pass unchanged
             if fault is None:
+                if isinstance(error, torch.OutOfMemoryError) and error.__traceback__ is not None:
+                    # torch's allocator has no Python frames: ours would bury the program's
+                    error.__traceback__.tb_next = None
                 raise
             raise fault from error
 

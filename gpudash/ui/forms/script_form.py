@@ -20,7 +20,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gpudash.devices.names import SimulatedCard, card_name, card_text, parse_simulated, read_card
+from gpudash.devices.names import SimulatedCard, card_name, parse_simulated, read_card
+from gpudash.devices.simulated_cards import exact_text
 from gpudash.session.watching.output.printed_metrics import check_pattern
 from gpudash.session.watching.request import WatchRequest, found_python, script_of
 from gpudash.ui.forms.spec_form import LABEL_WIDTH
@@ -417,7 +418,7 @@ class Script:
             folder=str(spec.get("folder") or ""),
             environment="\n".join(f"{name}={shlex.quote(str(value))}" for name, value in variables.items()),
             python=shlex.join(command[:place] or command[:1]),
-            simulate=card_text(cards[0]) if cards else "",
+            simulate=exact_text(cards[0]) if cards else "",
             as_cuda=bool(spec.get("as_cuda")),
             metric_pattern=str(spec.get("metric_pattern") or ""),
             memory_history=bool(spec.get("memory_history")),

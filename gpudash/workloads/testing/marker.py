@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpudash.devices.names import SimulatedCard, card_text, parse_simulated, size_of
+from gpudash.devices.known_gpus import KnownGpu
+from gpudash.devices.names import SimulatedCard, card_name, parse_simulated, size_of
 from gpudash.telemetry.comparing.baseline import TOLERANCE
 from gpudash.units import parse_share
 
@@ -52,7 +53,9 @@ class MemoryBudget:
     def __str__(self) -> str:
         if self.card is None:
             return "no limit"
-        return card_text(self.card)
+        if isinstance(self.card, KnownGpu):
+            return self.card.key
+        return card_name(self.card)
 
     @classmethod
     def of_marker(cls, args: Sequence[Any], keywords: Mapping[str, Any], root: Path) -> MemoryBudget:

@@ -437,6 +437,12 @@ def test_a_full_card_speaks_as_cuda(cuda: Replacements) -> None:
         torch.empty(2**31, dtype=torch.uint8, device="cuda")
 
 
+def test_the_traceback_of_an_out_of_memory_ends_close_to_the_programs_own_line(cuda: Replacements) -> None:
+    with pytest.raises(torch.OutOfMemoryError) as refusal:
+        torch.empty(2**31, dtype=torch.uint8, device="cuda")
+    assert [entry.path.name for entry in refusal.traceback][1:] == ["mode.py", "storage.py"]
+
+
 def test_errors_of_torch_name_cuda(cuda: Replacements) -> None:
     values = torch.ones(2, device="cuda")
     with pytest.raises(RuntimeError, match=r"at least two devices, cuda:0 and cpu!"):

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from gpudash import __version__
-from gpudash.devices.names import SimulatedCard, card_text
+from gpudash.devices.names import SimulatedCard
+from gpudash.devices.simulated_cards import exact_text
 from gpudash.memory.predicting.estimate import Target
 from gpudash.session.predicting.bisecting import callable_program
 from gpudash.session.predicting.bisecting.repository import BisectError, Checkout, Commit, Repository
@@ -416,7 +417,7 @@ class PeakFinder:
         parts = [
             *(FORMAT, __version__, commit.tree, str(self._inside), program.command, program.callable),
             self._own_files(),
-            *(card_text(program.card), repr(program.target.settings), program.steps, self.measures, self._versions),
+            *(exact_text(program.card), repr(program.target.settings), program.steps, self.measures, self._versions),
         ]
         key = hashlib.sha256(json.dumps(parts).encode("utf-8", "surrogateescape")).hexdigest()
         return data_folder() / "bisected" / f"{key}.json"

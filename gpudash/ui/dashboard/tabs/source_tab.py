@@ -48,15 +48,19 @@ class SourceTab(HeldSource):
         self._key = key
         self._refreshed_s = self._clock()
         found = log.allocations()
-        moment, foot = len(found.place) - 1, NOW
+        first, last, steps = 0, len(found.place) - 1, None
+        if run is not None:
+            # A device's log goes on from run to run, and other runs have other files.
+            first = found.moment(run.began_s) + 1
+            steps = run.step_times.known()[0]
+            if run.ended_s is not None:
+                last = found.moment(run.ended_s)
+        moment, foot = last, NOW
         if cursor_s is not None:
             moment, foot = found.moment(cursor_s), AT.format(format_moment(cursor_s))
         elif not running:
-            moment, foot = int(found.level.argmax()) - 1, PEAK
-        steps = None
-        if run is not None:
-            steps = run.step_times.known()[0]
-        self.show_held(log.held_by_line(moment, steps), foot)
+            moment, foot = first - 1 + int(found.level[first : last + 2].argmax()), PEAK
+        self.show_held(log.held_by_line(moment, steps, first), foot)
 
 
 def has_own_lines(log: RequestLog) -> bool:

@@ -39,5 +39,5 @@ def open_in_editor(file: str, line: int) -> str:
     if command is not None and QProcess.startDetached(command[0], command[1:])[0]:
         return f"Opened {file}:{line} with {Path(command[0]).name}."
     if QDesktopServices.openUrl(QUrl.fromLocalFile(file)):
-        return f"Opened {file}; line {line}."
+        return f"The desktop was asked to open {file} (line {line}). If nothing opens, set VISUAL to your editor."
     return f"No program opens {file}: set VISUAL to your editor."

@@ -61,7 +61,7 @@ BEND_PX = 8
 """Logical pixels of a leak's path: pen width, radius of its dot, length of its arrow, radius of its bends."""
 
 ROWS_ABOVE = 3
-"""Rows kept visible above the row that is scrolled to first."""
+"""Rows kept visible above the row that is scrolled to first, where the view is high enough."""
 
 FOOT = "Bytes that each line held, without the workspace of libraries."
 
@@ -99,6 +99,7 @@ class SourcePanel(QFrame):
         self.files.clear()
         for file in files:
             self.files.addItem(short(file), file)
+        self.files.updateGeometry()  # Qt keeps the width of the entries that it was first shown with
         self.files.setVisible(len(files) > 1)
 
     def show_source(self, source: AnnotatedSource) -> None:
@@ -123,6 +124,7 @@ class SourceView(QPlainTextEdit):
         super().__init__(parent)
         self.source: AnnotatedSource | None = None
         self.palette_ = palette
+        self._top = 0
         self.setReadOnly(True)
         self.setTabChangesFocus(True)
         self.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
@@ -168,7 +170,9 @@ class SourceView(QPlainTextEdit):
     def look_at(self, place: int) -> None:
         """Scroll to a row, leaving some rows above it."""
         self.setTextCursor(QTextCursor(self.document().findBlockByNumber(place)))
-        self.verticalScrollBar().setValue(max(0, place - ROWS_ABOVE))
+        rows = self.viewport().height() // max(1, round(QFontMetricsF(self.font()).lineSpacing()))
+        self._top = max(0, place - min(ROWS_ABOVE, (rows - 1) // 2))
+        self.verticalScrollBar().setValue(self._top)
 
     def place_of(self, line: int) -> int | None:
         """The row of a line of the file; ``None`` if that line is not shown."""
@@ -199,6 +203,8 @@ class SourceView(QPlainTextEdit):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
+        if self.source is not None and self.verticalScrollBar().value() == self._top:
+            self.look_at(self.textCursor().blockNumber())  # the reader has not scrolled
         inside = self.contentsRect()
         # The frame's own padding lies between `contentsRect` and the viewport. The margin covers it, so that the
         # background of a changed line has no gap.
