@@ -272,7 +272,7 @@ class RecordingDocument(Document):
     """One recording: a progress page until it is read, then the dashboard.
 
     Args:
-        opened: the recording, which is being read.
+        file: the recording, which is being read.
         palette: the window's colours.
         settings: called when the recording has been read; returns the current settings.
 
@@ -287,12 +287,12 @@ class RecordingDocument(Document):
     again = Signal(object)
 
     def __init__(
-        self, opened: OpenedRecording | OpenedReplay, palette: Palette, settings: Callable[[], Settings] = Settings
+        self, file: OpenedRecording | OpenedReplay, palette: Palette, settings: Callable[[], Settings] = Settings
     ) -> None:
         super().__init__()
-        self.title = opened.title
+        self.title = file.title
         self.setAccessibleName(f"Recording {self.title}")
-        self._opened = opened
+        self._file = file
         self._palette = palette
         self._settings = settings
         self._closed = False
@@ -343,7 +343,7 @@ class RecordingDocument(Document):
 
     def _poll(self) -> None:
         try:
-            replay = self._opened.poll()
+            replay = self._file.poll()
         except RecordingError as error:
             self.refused.emit(str(error))
             return
@@ -351,7 +351,7 @@ class RecordingDocument(Document):
         if replay is not None:
             self._replay, self._slices = replay, self._show(replay)
         else:
-            self.opening.show_progress(round(self._opened.part * self._opened.size_bytes), self._opened.size_bytes)
+            self.opening.show_progress(round(self._file.part * self._file.size_bytes), self._file.size_bytes)
 
     def _show(self, replay: Replay) -> Iterator[None]:
         """Replace the progress page with the dashboard, slice by slice: in one go it would freeze the window."""
@@ -457,9 +457,7 @@ class RecordingDocument(Document):
             unfinished = "Not started yet"
         seconds = end_s - start_s
         name = self._run_name(replay, run)
-        self.head.show_recording(
-            self._opened.path, replay.began_wall_s, run, seconds, unfinished, begun=begun, name=name
-        )
+        self.head.show_recording(self._file.path, replay.began_wall_s, run, seconds, unfinished, begun=begun, name=name)
         dashboard.panel.progress.unfinished = unfinished
         self.run_again.setEnabled(run is not None)
         # Fill the form once per run, since that takes a frame.
@@ -490,7 +488,7 @@ class RecordingDocument(Document):
             runs = list(replay.store.end.runs)
         name = self._run_name(replay, runs[0]) if len(runs) == 1 else ""
         if name:
-            self.title, self.title_tip = name, str(self._opened.path)
+            self.title, self.title_tip = name, str(self._file.path)
             self.setAccessibleName(f"Recording {name}")
             self.retitled.emit()
 
@@ -540,7 +538,7 @@ class RecordingDocument(Document):
         # Drop an unfinished generator before closing what it builds on.
         self._slices = iter(())
         self._parts.deleteLater()
-        self._opened.give_up()
+        self._file.give_up()
         if self._replay is not None:
             self._replay.close()
 
