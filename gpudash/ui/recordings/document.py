@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
-from PySide6.QtGui import QFontMetrics, QKeyEvent, QKeySequence, QResizeEvent, QShortcut
+from PySide6.QtGui import QFontMetrics, QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import (
     QHBoxLayout,
     QLabel,
@@ -35,6 +35,7 @@ from gpudash.ui.forms.script_form import ScriptForm
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.fields import ChoiceField
+from gpudash.ui.widgets.focus_group import shortcut_within
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.notice import Notice
 from gpudash.ui.widgets.opening_page import OpeningPage
@@ -312,9 +313,7 @@ class RecordingDocument(Document):
         self._stack.addWidget(self.opening)
         in_column(self._stack, parent=self, margins=(0, 0, 0, 0))
         # Escape closes only the progress page: the dashboard has its own uses for it.
-        self._escape = QShortcut(QKeySequence(Qt.Key.Key_Escape), self)
-        self._escape.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
-        self._escape.activated.connect(self.closed)
+        self._escape = shortcut_within(self, "Esc", self.closed.emit)
 
     def refresh(self) -> None:
         """Continue opening or playing, and draw what is new."""

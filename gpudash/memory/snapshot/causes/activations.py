@@ -117,10 +117,10 @@ def _fewer_inner_steps(file: SourceFile, line: int, call: ast.Call) -> Iterator[
         yield Remedy(text, patch=number.patch(fewer), changes_training=True)
     given = keyword_of(call, "create_graph")
     assert given is not None
-    changed = file.replaced(given, "False")
-    if changed is not None:
+    patch = file.patch_of(given, "False")
+    if patch:
         text = f"{place}: create_graph=False, gradients of the first order, which keep no graph of the inner steps"
-        yield Remedy(text, patch=file.patch({changed[0]: (changed[1],)}), changes_training=True)
+        yield Remedy(text, patch=patch, changes_training=True)
 
 
 def step_next_to_the_state(case: Case) -> ProgramCause | None:
