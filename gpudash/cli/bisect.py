@@ -125,7 +125,6 @@ def _subject(
     time_limit_s: float,
     python: str | None,
 ) -> "SearchedProgram":
-    import shutil
     import sys
 
     from gpudash.devices.names import parse_simulated
@@ -150,10 +149,7 @@ def _subject(
             )
     program = sys.executable
     if python is not None:
-        found = shutil.which(python)
-        if found is None:
-            raise RequestError(f"--python {python!r} is no program.", "Name a Python, such as .venv/bin/python.")
-        program = str(Path(found).absolute())
+        program = _found_program(python)
     settings, problem = allocator_settings()
     if problem is not None:
         raise RequestError(problem, "Correct that variable, or unset it.")
@@ -172,6 +168,15 @@ def _subject(
         time_limit_s=time_limit_s,
         python=program,
     )
+
+
+def _found_program(python: str) -> str:
+    import shutil
+
+    found = shutil.which(python)
+    if found is None:
+        raise RequestError(f"--python {python!r} is no program.", "Name a Python, such as .venv/bin/python.")
+    return str(Path(found).absolute())
 
 
 def _threshold(text: str | None) -> "Threshold":

@@ -65,12 +65,7 @@ def devices(
         )
     print_table(table, console)
     for device in document["devices"]:
-        if device["simulated"]:
-            missing = []
-        else:
-            missing = [f"{metric} {state}" for metric, state in device["states"].items()]
-        if device.get("parent"):
-            missing = [OF_AN_INSTANCE]
+        missing = _missing(device)
         if missing:
             console.print(f"{device['name'] or _unnamed(device)}: {', '.join(missing)}")
         if device.get("remark"):
@@ -81,6 +76,15 @@ def devices(
     if document["problem"]:
         console.print(document["problem"], soft_wrap=True)
     return Exit.FINISHED
+
+
+def _missing(device: Mapping[str, Any]) -> list[str]:
+    """The metrics that it does not report, and why."""
+    if device.get("parent"):
+        return [OF_AN_INSTANCE]
+    if device["simulated"]:
+        return []
+    return [f"{metric} {state}" for metric, state in device["states"].items()]
 
 
 def _unnamed(device: Mapping[str, Any]) -> str:

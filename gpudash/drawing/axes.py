@@ -217,34 +217,31 @@ def value_ticks(unit: Unit, low: float, high: float, count: int, *, log: bool = 
     if unit == "bytes":
         return _byte_ticks(low, high, count)
     if unit == "ratio":
-        whole = 0.5 <= high - low <= 1.2
-        # A share reads best in tenths, fifths, quarters or halves; only where all of 0 to 1 is in view is there room
-        # for these.
-        quarters = next((s for s in (0.1, 0.2, 0.25, 0.5) if (high - low) / s <= max(count, 2)), 0.5)
-        if whole:
-            step = quarters
-        else:
-            step = _step(high - low, count)
-        digits = 1
-        if step >= 0.01:
-            digits = 0
-        return Ticks(tuple((v, f"{v * 100:.{digits}f}") for v in _multiples(low, high, step)), "%")
+        return _ratio_ticks(low, high, count)
     step = _step(high - low, count)
     if unit in ("nats", "loss"):
         return Ticks(tuple((v, _plain(v, step)) for v in _multiples(low, high, step)), "nats" if unit == "nats" else "")
     largest = max(abs(low), abs(high))
     factor, prefix = next(((f, p) for f, p in _DECIMAL if largest >= f), (1.0, ""))
-    base = unit_name
-    if unit == "rate":
-        base = "B/s"
     # Up to ten thousand the number itself is shorter to read than thousands with decimals.
     if unit == "number" and factor == 1e3 and largest < 1e4:
         factor, prefix = 1.0, ""
+    name = f"{prefix} {unit_name}".strip()
     if unit == "rate":
-        name = f"{prefix}{base}"
-    else:
-        name = f"{prefix} {base}".strip()
+        name = f"{prefix}B/s"
     return Ticks(tuple((v, _plain(v / factor, step / factor)) for v in _multiples(low, high, step)), name)
+
+
+def _ratio_ticks(low: float, high: float, count: int) -> Ticks:
+    """Ticks in per cent.
+
+    A share reads best in tenths, fifths, quarters or halves; only where all of 0 to 1 is in view is there room for
+    these.
+    """
+    step = _step(high - low, count)
+    if 0.5 <= high - low <= 1.2:
+        step = next((s for s in (0.1, 0.2, 0.25, 0.5) if (high - low) / s <= max(count, 2)), 0.5)
+    return Ticks(tuple((v, f"{v * 100:.{int(step < 0.01)}f}") for v in _multiples(low, high, step)), "%")
 
 
 def time_ticks(start: float, end: float, width_px: float, *, relative: bool) -> Ticks:

@@ -109,9 +109,7 @@ class Quantisation:
         """What a server holds of a matrix: weights, scales and zero points."""
         count = inputs * outputs
         if self.method == FOUR_BIT:
-            scale = 4.0
-            if self.nested:
-                scale = 1 + 4 / BLOCKS_TOGETHER
+            scale = 1 + 4 / BLOCKS_TOGETHER if self.nested else 4.0
             return count * (1 / 2 + scale / BLOCK)
         if self.method == EIGHT_BIT:
             return count + 4 * outputs

@@ -27,21 +27,21 @@ Address = Path | StandardInput | SshHost | ServerAddress
 """Where something to open is: a path is a recording, a snapshot, or the folder that an out-of-memory left behind."""
 
 
-def parse_address(text: str) -> Address:
-    """The address that is written as ``text``: a path, "-", "ssh://user@host:2222" or "prometheus:http://host:9090".
+def parse_address(address: str) -> Address:
+    """The address that is written as ``address``: a path, "-", "ssh://user@host:2222" or "prometheus:http://host:9090".
 
     Raises:
         ValueError: one sentence, when it begins as an address of a machine or a server does and can be none.
     """
-    if text == "-":
+    if address == "-":
         return StandardInput()
-    if text.startswith(SSH):
-        return read_host(text)
-    if text.startswith(PROMETHEUS):
-        return read_address(text)
-    if text.startswith(_WEB):
-        server = read_address(text)
+    if address.startswith(SSH):
+        return read_host(address)
+    if address.startswith(PROMETHEUS):
+        return read_address(address)
+    if address.startswith(_WEB):
+        server = read_address(address)
         raise ValueError(
             f"{server} is an address, not a file; write {PROMETHEUS}{server} if a Prometheus server is there."
         )
-    return Path(text)
+    return Path(address)

@@ -196,12 +196,7 @@ def _parts(spec: ModelSpec) -> Iterator[SpecChange]:
         yield SELECTIVE
     elif spec.keeps != "nothing":
         yield KEEP_NOTHING
-    if spec.loss == "full":
-        yield FUSED_LOSS
-    if spec.task in ADAPTED and not spec.keep_16_bits:
-        yield IN_16_BITS
-    if spec.task == "train" and not spec.optimizer_in_backward:
-        yield IN_BACKWARD
+    yield from _less_kept(spec)
     if spec.optimizer in ("adamw", "adamw_fused"):
         note = "its state is rounded to 8 bits"
         yield SpecChange("8-bit AdamW", {"optimizer": "adamw8bit"}, changes_training=True, note=note)
@@ -213,36 +208,55 @@ def _parts(spec: ModelSpec) -> Iterator[SpecChange]:
         yield ACTIVATIONS_ON_HOST
 
 
+def _less_kept(spec: ModelSpec) -> Iterator[SpecChange]:
+    """Fewer logits, adapters of 16 bits, and gradients that do not stay."""
+    if spec.loss == "full":
+        yield FUSED_LOSS
+    if spec.task in ADAPTED and not spec.keep_16_bits:
+        yield IN_16_BITS
+    if spec.task == "train" and not spec.optimizer_in_backward:
+        yield IN_BACKWARD
+
+
 def _of_training(spec: TrainingSpec) -> Iterator[SpecChange]:
-    if spec.mode == "train":
-        if spec.keep_intermediates:
-            yield SpecChange("delete intermediates", {"keep_intermediates": False})
-        if spec.device_names and spec.parallel == "ddp":
-            yield SpecChange("FSDP2 instead of DDP", {"parallel": "fsdp"})
-        if not spec.checkpointing:
-            yield SpecChange("activation checkpointing", {"checkpointing": True})
-        for parts in (2, 4, 8, 16):
-            if spec.rank_batch % parts == 0:
-                size = spec.rank_batch // parts
-                fields = {**batch_fields(spec, size), "accumulation": spec.accumulation * parts}
-                yield SpecChange(f"{batch_text(spec, size)}, accumulated over {fields['accumulation']}", fields)
+    trains = spec.mode == "train"
+    if trains and spec.keep_intermediates:
+        yield SpecChange("delete intermediates", {"keep_intermediates": False})
+    if trains and spec.device_names and spec.parallel == "ddp":
+        yield SpecChange("FSDP2 instead of DDP", {"parallel": "fsdp"})
+    if trains and not spec.checkpointing:
+        yield SpecChange("activation checkpointing", {"checkpointing": True})
+    if trains:
+        yield from _accumulated(spec)
     if spec.batches == "resident":
         yield SpecChange("batches moved each step", {"batches": "moved"})
     if spec.precision == "fp32":
         yield SpecChange("bf16 autocast", {"precision": "bf16"}, changes_training=True)
         yield SpecChange("fp16 autocast with scaled gradients", {"precision": "fp16"}, changes_training=True)
-    if spec.mode == "train":
-        for optimizer in ("momentum", "sgd"):
-            if spec.optimizer not in ("sgd", optimizer):
-                text = f"{OPTIMIZER_TEXT[optimizer]} instead of {spec.optimizer}"
-                yield SpecChange(text, {"optimizer": optimizer}, changes_training=True)
-        if not spec.checkpointing and spec.precision == "fp32":
-            both = {"checkpointing": True, "precision": "bf16"}
-            yield SpecChange("checkpointing and bf16 autocast", both, changes_training=True)
+    if trains:
+        yield from _with_smaller_optimizers(spec)
     if spec.depth > 1:
         yield SpecChange(f"depth {spec.depth // 2}", {"depth": spec.depth // 2}, changes_training=True)
     if spec.width // 2 >= SMALLEST_WIDTH:
         yield SpecChange(f"width {spec.width // 2}", {"width": spec.width // 2}, changes_training=True)
+
+
+def _accumulated(spec: TrainingSpec) -> Iterator[SpecChange]:
+    for parts in (2, 4, 8, 16):
+        if spec.rank_batch % parts == 0:
+            size = spec.rank_batch // parts
+            fields = {**batch_fields(spec, size), "accumulation": spec.accumulation * parts}
+            yield SpecChange(f"{batch_text(spec, size)}, accumulated over {fields['accumulation']}", fields)
+
+
+def _with_smaller_optimizers(spec: TrainingSpec) -> Iterator[SpecChange]:
+    for optimizer in ("momentum", "sgd"):
+        if spec.optimizer not in ("sgd", optimizer):
+            text = f"{OPTIMIZER_TEXT[optimizer]} instead of {spec.optimizer}"
+            yield SpecChange(text, {"optimizer": optimizer}, changes_training=True)
+    if not spec.checkpointing and spec.precision == "fp32":
+        both = {"checkpointing": True, "precision": "bf16"}
+        yield SpecChange("checkpointing and bf16 autocast", both, changes_training=True)
 
 
 def _of_model(spec: ModelSpec) -> Iterator[SpecChange]:
@@ -251,23 +265,8 @@ def _of_model(spec: ModelSpec) -> Iterator[SpecChange]:
     if spec.device_names and spec.parallel == "ddp" and not spec.packed:
         note = "each block's weights are gathered before they are used"
         yield SpecChange("FSDP2 instead of DDP", {"parallel": "fsdp"}, note=note)
-    if learns and not spec.checkpointing:
-        yield CHECKPOINTING
-    if learns and spec.loss == "full":
-        yield FUSED_LOSS
-    if spec.task in ADAPTED and not spec.keep_16_bits:
-        yield IN_16_BITS
-    if spec.task == "train" and not spec.optimizer_in_backward:
-        yield IN_BACKWARD
     if learns:
-        yield from _recipes(spec)
-    if learns and spec.batch > 1:
-        fields = {"batch": 1, "accumulation": spec.accumulation * spec.batch}
-        yield SpecChange(f"{batch_text(spec, 1)}, accumulated over {fields['accumulation']}", fields)
-    if spec.task == "train" and spec.optimizer == "adamw":
-        yield FUSED_ADAMW
-    if learns and spec.offload == "none":
-        yield from _offloads(spec)
+        yield from _of_learning(spec)
     if spec.attention == "eager":
         yield SpecChange("fused attention", {"attention": "sdpa"}, note="the same sums, in another order")
     if spec.task in ("train", "lora"):
@@ -275,14 +274,27 @@ def _of_model(spec: ModelSpec) -> Iterator[SpecChange]:
     if spec.task == "train":
         yield from _smaller_states(spec)
     if spec.precision in ("fp32", "amp", "amp_fp16"):
-        rounded = "weights rounded to 16 bits"
-        if learns:
-            rounded = "weights and their updates rounded to 16 bits"
-        yield SpecChange("weights in bfloat16", {"precision": "bf16"}, changes_training=learns, note=rounded)
-    if spec.task == "infer" and not spec.packed:
+        rounded = "weights and their updates" if learns else "weights"
+        note = f"{rounded} rounded to 16 bits"
+        yield SpecChange("weights in bfloat16", {"precision": "bf16"}, changes_training=learns, note=note)
+    if not learns and not spec.packed:
         for quantisation, text, bits in (("int8", "weights in 8 bits", 8), ("nf4", "weights in 4 bits (nf4)", 4)):
             note = f"weights rounded to {bits} bits: answers may differ"
             yield SpecChange(text, {"quantisation": quantisation}, note=note)
+
+
+def _of_learning(spec: ModelSpec) -> Iterator[SpecChange]:
+    if not spec.checkpointing:
+        yield CHECKPOINTING
+    yield from _less_kept(spec)
+    yield from _recipes(spec)
+    if spec.batch > 1:
+        fields = {"batch": 1, "accumulation": spec.accumulation * spec.batch}
+        yield SpecChange(f"{batch_text(spec, 1)}, accumulated over {fields['accumulation']}", fields)
+    if spec.task == "train" and spec.optimizer == "adamw":
+        yield FUSED_ADAMW
+    if spec.offload == "none":
+        yield from _offloads(spec)
 
 
 def _four_bits(spec: ModelSpec) -> Iterator[SpecChange]:

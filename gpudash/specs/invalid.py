@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from pydantic import ValidationError
@@ -129,25 +130,12 @@ def _shown(value: object, unit: str | None) -> str:
         return format_bytes(value)
     if not isinstance(value, str):
         return repr(value)
-    if _is_number(value) or _is_size(value):
-        return value
+    parsers: tuple[Callable[[str], object], ...] = (float, parse_size)
+    for parse in parsers:
+        with suppress(ValueError):
+            parse(value)
+            return value
     return repr(value)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_size(text: str) -> bool:
-    try:
-        parse_size(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _is_nan(value: object) -> bool:

@@ -7,7 +7,7 @@ with ranks has one curve for each rank, and from `LEAST_RANKS` on an envelope of
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -204,11 +204,7 @@ def plots_for(
     if rates is not None:
         plots.append(rates)
     plots.append(utilisation(None if host else selected, gpu))
-    if store.run is None:
-        several = []
-    else:
-        several = _several_losses(store.run)
-    if several or any(store.series("run", name) is not None for name in ("loss", "val_loss")):
+    if _several_losses(store.run) or any(store.series("run", name) is not None for name in ("loss", "val_loss")):
         plots.append(loss(store.run))
     if store.series("run", "throughput") is not None:
         plots.append(throughput(store.run))
@@ -530,9 +526,9 @@ def throughput(run: RunView | None) -> PlotSpec:
     return PlotSpec(id="throughput", title="THROUGHPUT", curves=(curve,), unit="number", unit_name=f"{item}/s")
 
 
-def _several_losses(run: RunView) -> list[str]:
+def _several_losses(run: RunView | None) -> list[str]:
     """Names of the metrics that are losses, for a run with several."""
-    return [name for name in run.metrics if name.startswith(OF_LOSS)]
+    return [] if run is None else [name for name in run.metrics if name.startswith(OF_LOSS)]
 
 
 _STYLES_OF_LOSSES: tuple[tuple[str, Style], ...] = (
@@ -548,52 +544,23 @@ _STYLES_OF_LOSSES: tuple[tuple[str, Style], ...] = (
 
 def loss(run: RunView | None) -> PlotSpec:
     """Training loss, validation loss and each of several losses, as reported; accuracy on the right axis."""
-    entropy = None
-    if run is not None:
-        entropy = run.result.get("unigram_entropy")
-    if entropy is None and run is not None:
-        entropy = next((note.details.get("unigram_entropy") for note in run.notes if note.topic == Topic.CORPUS), None)
-    lines: tuple[LineSpec, ...] = ()
-    if isinstance(entropy, (int, float)):
-        lines = (LineSpec("unigram entropy", "reference", value=float(entropy)),)
     own = run is None or run.workload != WATCH  # the unit of a user's loss is unknown
-    unit: Unit = "loss"
-    if own:
-        unit = "nats"
+    unit: Unit = "nats" if own else "loss"
     whence = ""
     if run is not None and _is_from_output(run):
         whence = " from the output"
-    curves = [CurveSpec(("run", "loss", None), f"loss{whence}", unit, "loss", smoothed=True)]
-    if run is not None and "val_loss" in run.metrics:
-        trained = []
-        if "loss" in run.metrics:
-            trained = [replace(curves[0], name=f"training loss{whence}")]
-        validated = CurveSpec(("run", "val_loss", None), f"validation loss{whence}", unit, "val_loss", width=2)
-        curves = [*trained, validated]
-    if run is None:
-        several = []
-    else:
-        several = _several_losses(run)
-    if run is not None and several:
-        known = [curve for curve in curves if curve.key[1] in run.metrics]
-        styled = zip(several, _STYLES_OF_LOSSES, strict=False)
-        curves = [
-            *known,
-            *(
-                CurveSpec(
-                    ("run", name, None), f"{name.removeprefix(OF_LOSS)}{whence}", unit, colour, style, smoothed=True
-                )
-                for name, (colour, style) in styled
-            ),
-        ]
+    curves = list(_losses(run, unit, whence))
     untold = own and (run is None or "loss" not in run.metrics)
+    title = "LOSS"
     if untold or (run is not None and "accuracy" in run.metrics):
         accuracy = ("run", "accuracy", None)
         name = f"accuracy{whence}"
         curves.append(CurveSpec(accuracy, name, "ratio", "accuracy", style="dash", axis="right", smoothed=True))
-    title = "LOSS"
-    if any(curve.axis == "right" for curve in curves):
         title = "LOSS (solid) · ACCURACY (dashed)"
+    lines: tuple[LineSpec, ...] = ()
+    entropy = _unigram_entropy(run)
+    if isinstance(entropy, (int, float)):
+        lines = (LineSpec("unigram entropy", "reference", value=float(entropy)),)
     return PlotSpec(
         id="loss",
         title=f"{title} · {whence.strip()}" if whence else title,
@@ -603,6 +570,33 @@ def loss(run: RunView | None) -> PlotSpec:
         stretch=2,
         may_log=True,
     )
+
+
+def _losses(run: RunView | None, unit: Unit, whence: str) -> Iterator[CurveSpec]:
+    """Training loss and validation loss, and each of several losses."""
+    loss = CurveSpec(("run", "loss", None), f"loss{whence}", unit, "loss", smoothed=True)
+    metrics: Collection[str] = () if run is None else run.metrics
+    several = _several_losses(run)
+    validates = "val_loss" in metrics
+    if validates:
+        loss = replace(loss, name=f"training loss{whence}")
+    if "loss" in metrics or not (validates or several):
+        yield loss
+    if validates:
+        yield CurveSpec(("run", "val_loss", None), f"validation loss{whence}", unit, "val_loss", width=2)
+    for name, (colour, style) in zip(several, _STYLES_OF_LOSSES, strict=False):
+        title = f"{name.removeprefix(OF_LOSS)}{whence}"
+        yield CurveSpec(("run", name, None), title, unit, colour, style, smoothed=True)
+
+
+def _unigram_entropy(run: RunView | None) -> object:
+    """The entropy of single tokens of what is trained on; ``None`` where it is not known."""
+    if run is None:
+        return None
+    entropy = run.result.get("unigram_entropy")
+    if entropy is not None:
+        return entropy
+    return next((note.details.get("unigram_entropy") for note in run.notes if note.topic == Topic.CORPUS), None)
 
 
 def _is_from_output(run: RunView) -> bool:

@@ -470,21 +470,18 @@ def event_from_json(text: str) -> Event:
         data = json.loads(text)
     except RecursionError:
         raise ValueError("not an event: nested too deep") from None
-    named, kind = "", None
-    if isinstance(data, dict):
-        named = str(data.get("kind"))
-        kind = EVENTS.get(named)
-    if kind is None:
+    if not isinstance(data, dict) or str(data.get("kind")) not in EVENTS:
         raise ValueError(f"not an event: {text[:80]!r}")
+    named = str(data["kind"])
+    kind = EVENTS[named]
     if named in _BAD_ENDS:
         data["status"] = _BAD_ENDS[named]
     fields = {}
     for name, (check, has_floats) in _FIELDS[kind].items():
         if name in data:
-            value = data[name]
-            fields[name] = value = _revive(value) if has_floats else value
-            if not check(value):
-                raise ValueError(f"impossible {named} event: {name} is {type(value).__name__}")
+            fields[name] = _revive(data[name]) if has_floats else data[name]
+            if not check(fields[name]):
+                raise ValueError(f"impossible {named} event: {name} is {type(fields[name]).__name__}")
     if fields.get("explanation") is not None:
         fields["explanation"] = _explanation(fields["explanation"])
     try:

@@ -33,7 +33,6 @@ from gpudash.ui.features import (
     appearance,
     edit,
     export,
-    file,
     first_minute,
     first_screen,
     fleet,
@@ -43,6 +42,7 @@ from gpudash.ui.features import (
     recordings,
     view,
 )
+from gpudash.ui.features import file as file_menu
 from gpudash.ui.features import run as run_menu
 from gpudash.ui.widgets.theme import Choice, ThemeFollower
 from gpudash.ui.window.main_window import Feature, MainWindow
@@ -81,7 +81,7 @@ def application() -> QApplication:
 
 
 FEATURES: tuple[Feature, ...] = (
-    file.commands,
+    file_menu.commands,
     fleet.commands,
     export.commands,
     edit.commands,
@@ -113,7 +113,7 @@ def build_window(session: DashboardSource, colours: Palette, set_theme: Callable
 
 def run(
     simulation: Simulation | None = None,
-    found: FoundFile | None = None,
+    file: FoundFile | None = None,
     begin: Callable[[Workspace], object] | None = None,
     *,
     record: bool = True,
@@ -122,7 +122,7 @@ def run(
 
     Args:
         simulation: GPUs to simulate.
-        found: snapshot, out-of-memory report folder or recording to open at the start.
+        file: snapshot, out-of-memory report folder or recording to open at the start.
         begin: called with the window's workspace once the window is shown.
         record: whether to record the session, if the settings ask for it.
 
@@ -145,8 +145,8 @@ def run(
     sys.excepthook = _Excepthook(session)
     _AfterFirstPaint(window, session)
     window.show()
-    if found is not None:
-        window.workspace.open_found(found)
+    if file is not None:
+        window.workspace.open_file(file)
     if begin is not None:
         begin(window.workspace)
     serving = _served(session, settings.serve)

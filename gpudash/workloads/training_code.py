@@ -539,27 +539,11 @@ def model_code(spec: ModelSpec, device: str) -> list[str]:
         ValueError: for packed weights, which need the weights themselves, for several devices, for a server, and for
             what a library's own training loop does.
     """
-    if spec.task == SERVE:
-        raise ValueError("a server has a program of its own, such as vllm serve")
-    if spec.device_names:
-        raise ValueError(f"a model over {len(spec.device_names)} devices is not shown; show the program of one device")
-    if spec.packed:
-        raise ValueError(f"{spec.packed} weights are packed from the weights themselves; show the program without them")
+    refusal = _refusal(spec)
+    if refusal:
+        raise ValueError(refusal)
     learns = spec.task != "infer"
-    if learns and spec.loss != "full":
-        raise ValueError(f"a {spec.loss} loss is of a library, such as torchtune; show the program with --loss full")
-    if spec.task == "train" and spec.optimizer_in_backward:
-        raise ValueError("an update within the backward pass is not shown; show the program without it")
-    if learns and spec.keeps != "nothing":
-        raise ValueError("what checkpointing keeps is not shown; show the program with --keeps nothing")
-    if learns and spec.packing:
-        raise ValueError("packed rows are made by a data set; show the program without --packing")
-    if learns and spec.offload != "none":
-        raise ValueError(f"{spec.offload} on the host are not shown; show the program without --offload")
-    if spec.attention == "auto":
-        attention = ""
-    else:
-        attention = f', attn_implementation="{spec.attention}"'
+    attention = "" if spec.attention == "auto" else f', attn_implementation="{spec.attention}"'
     dtype = _MODEL_DTYPES.get(spec.precision, "config.dtype or torch.float32")
     length = 'min(2048, getattr(text, "max_position_embeddings", 2048))'
     if spec.sequence:
@@ -581,6 +565,29 @@ def model_code(spec: ModelSpec, device: str) -> list[str]:
         f"tokens = torch.randint(text.vocab_size, ({spec.batch}, {length}), device=device)",
         *(_learning(spec) if learns else _prompting(spec)),
     ]
+
+
+def _refusal(spec: ModelSpec) -> str:
+    """Why no program is shown; "" if one is."""
+    if spec.task == SERVE:
+        return "a server has a program of its own, such as vllm serve"
+    if spec.device_names:
+        return f"a model over {len(spec.device_names)} devices is not shown; show the program of one device"
+    if spec.packed:
+        return f"{spec.packed} weights are packed from the weights themselves; show the program without them"
+    if spec.task == "infer":
+        return ""
+    if spec.loss != "full":
+        return f"a {spec.loss} loss is of a library, such as torchtune; show the program with --loss full"
+    if spec.task == "train" and spec.optimizer_in_backward:
+        return "an update within the backward pass is not shown; show the program without it"
+    if spec.keeps != "nothing":
+        return "what checkpointing keeps is not shown; show the program with --keeps nothing"
+    if spec.packing:
+        return "packed rows are made by a data set; show the program without --packing"
+    if spec.offload != "none":
+        return f"{spec.offload} on the host are not shown; show the program without --offload"
+    return ""
 
 
 def _model_autocast(spec: ModelSpec) -> str:

@@ -32,7 +32,7 @@ def ranks(player: Player) -> Steps:
         player.seen["summary"] = session.store.run.summary()
     yield player.frames(8)
     player.seen["plots"] = [plot.spec.id for plot in window.workspace.dashboard.plots.plots]
-    player.seen["curves"] = {plot.spec.id: sorted(plot.data.points) for plot in window.workspace.dashboard.plots.plots}
+    player.seen["curves"] = {plot.spec.id: sorted(plot.points.raw) for plot in window.workspace.dashboard.plots.plots}
     player.seen["states"] = [row.state for row in tabs.ranks.model.rows]
     player.seen["remarks"] = [row.remark for row in tabs.ranks.model.rows]
     player.seen["sentence"] = tabs.ranks.label.text()

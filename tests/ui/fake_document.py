@@ -52,7 +52,7 @@ class FakeDocument(Document):
 
 def with_fakes(window: MainWindow) -> MainWindow:
     workspace = window.workspace
-    workspace.openers["snapshot"] = lambda found: FakeDocument(found.path, workspace.colours)
+    workspace.openers["snapshot"] = lambda file: FakeDocument(file.path, workspace.colours)
     return window
 
 

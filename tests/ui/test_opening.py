@@ -63,8 +63,8 @@ def test_the_folder_of_a_report_opens_under_the_folders_name(window: MainWindow,
 def test_from_the_command_line_the_folder_of_a_report_opens_under_the_folders_name_too(
     window: MainWindow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(found: FoundFile) -> tuple[int, bool]:
-        window.workspace.open_found(found)
+    def run(file: FoundFile) -> tuple[int, bool]:
+        window.workspace.open_file(file)
         return 0, True
 
     path = snapshot(tmp_path / "2026-11-21-101500-train", "snapshot.pickle")

@@ -78,7 +78,7 @@ def test_a_run_begins_where_the_run_in_view_does(window: MainWindow, qtbot: QtBo
     settle(window)
     plot = window.workspace.dashboard.plots.plot("memory")
     assert plot is not None
-    assert plot.data.points["B training 1"][1].max() == pytest.approx(1e9 + 1)
+    assert plot.points.raw["B training 1"][1].max() == pytest.approx(1e9 + 1)
     assert runs.close()
 
 
@@ -119,5 +119,5 @@ def test_a_million_points_are_thinned_to_the_columns_there_are(window: MainWindo
     lay_over(window, runs, 2, qtbot)
     plot = window.workspace.dashboard.plots.plot("memory")
     assert plot is not None
-    assert 100 < len(plot.data.points["A training 0"][0]) <= 6 * plot.columns
+    assert 100 < len(plot.points.raw["A training 0"][0]) <= 6 * plot.columns
     assert runs.close()

@@ -65,7 +65,7 @@ def coverage(window: MainWindow) -> dict[str, float]:
     start, end = window.workspace.dashboard.view.range()
     shares = {}
     for plot in window.workspace.dashboard.plots.plots:
-        times = np.concatenate([t[np.isfinite(v)] for t, v in plot.data.points.values()])
+        times = np.concatenate([t[np.isfinite(v)] for t, v in plot.points.raw.values()])
         inside = times[(times >= start) & (times <= end)]
         shares[plot.spec.id] = float(np.ptp(inside)) / (end - start)
     return shares

@@ -198,7 +198,7 @@ def test_all_plots_of_eight_ranks_are_drawn_and_others_can_be_brought_back(windo
     ids = [plot.spec.id for plot in window.workspace.dashboard.plots.plots]
     assert ids == ["rank_memory", "rank_step", "loss", "rank_share"]
     for plot in window.workspace.dashboard.plots.plots[:3]:
-        assert {"lowest", "median", "highest"} <= plot.data.points.keys()
+        assert {"lowest", "median", "highest"} <= plot.points.raw.keys()
     window.workspace.dashboard.plots.choice.choose("utilisation", True)
     settle(window)
     assert [plot.spec.id for plot in window.workspace.dashboard.plots.plots] == [*ids, "utilisation"]

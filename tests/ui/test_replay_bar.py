@@ -239,9 +239,9 @@ def test_space_plays_the_recording_in_front_and_tables_cards_and_curves_are_of_i
     assert "in progress" in document.head.label.text()
     assert dashboard.panel.progress.label.text().startswith("In progress")
     assert 0 < len(dashboard.tabs._events) < events
-    data = [plot.data for plot in dashboard.plots.plots]
-    assert any(drawn.smoothed for drawn in data)
-    curves = [t for drawn in data for t, _ in (*drawn.points.values(), *drawn.smoothed.values())]
+    points = [plot.points for plot in dashboard.plots.plots]
+    assert any(drawn.smoothed for drawn in points)
+    curves = [t for drawn in points for t, _ in (*drawn.raw.values(), *drawn.smoothed.values())]
     assert max(t[-1] for t in curves if len(t)) <= replay.position_s
     assert {mark.label for mark in dashboard.plots.marks} >= {"here it began"}
     assert "finished" not in {mark.label for mark in dashboard.plots.marks}

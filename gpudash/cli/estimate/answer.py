@@ -129,9 +129,8 @@ def conclude(
     if estimate is None or estimate.peak_allocated_bytes is None:
         return leave(_print_failure(workload, device, answer, as_json=options.json), joined)
     # A prediction with a problem means that the search for alternatives ran out of time; the figures hold.
-    if problem is None:
-        warnings = []
-    else:
+    warnings = []
+    if problem is not None:
         warnings = [f"{problem.message} What would fit is only partly known."]
     # Judge before printing: if the baseline lacks the workload, the request is invalid, and nothing is printed.
     try:
@@ -141,30 +140,25 @@ def conclude(
         raise
     time = answer.times.get(estimate.device)
     offers = held_against.cards.offers(answer.cards, answer.times, held_against.epoch_steps)
+    cap = options.memory_cap
     if options.json:
         document = {**estimate.to_json(), "simulated": kind_of(device) == "sim", **judged.to_json()}
         document |= {"time": None if time is None else time.to_dict(), "epoch_steps": held_against.epoch_steps}
         document["cards"] = [offer.to_dict() for offer in offers]
-        cap = None
-        if options.memory_cap is not None:
-            cap = options.memory_cap.allowed_bytes(estimate.capacity_bytes)
-        print_json({**document, "memory_cap_bytes": cap, "warnings": warnings})
+        document["memory_cap_bytes"] = None if cap is None else cap.allowed_bytes(estimate.capacity_bytes)
+        print_json({**document, "warnings": warnings})
     else:
         from gpudash.cli.terminal.estimates.estimate_report import print_estimate
         from gpudash.cli.terminal.estimates.time_report import print_offers, print_time
 
-        shown_cap = None
-        if options.memory_cap is not None:
-            shown_cap = str(options.memory_cap)
-        print_estimate(estimate, shown_cap, answer.ghost)
+        print_estimate(estimate, None if cap is None else str(cap), answer.ghost)
         if time is not None:
             print_time(time, held_against.epoch_steps)
         if offers:
             print_offers(offers, held_against.cards.prices, by_epoch=held_against.epoch_steps is not None)
         judged.print_changes()
-    for text in (*warnings, held_against.cards.remark, *judged.sentences):
-        if text:
-            print_notice(text)
+    for text in filter(None, (*warnings, held_against.cards.remark, *judged.sentences)):
+        print_notice(text)
     return leave(Exit.FAILED if judged.beyond else Exit.FINISHED, joined)
 
 

@@ -112,11 +112,8 @@ def estimate_serving(path: str, arguments: Sequence[str], options: EstimateOptio
     try:
         server = model_server(found_at)
         service = server.on(_card(options), serving)
-        length = serving.length or service.max_model_len
-        for name in ("users", "length", "answer"):
-            if (value := getattr(serving, name)) is not None and value < 1:
-                raise ValueError(f"--{name} {value} is less than 1.")
-        answer = ServingAnswer(path, server, service, length, serving.users)
+        _check_positive(serving)
+        answer = ServingAnswer(path, server, service, serving.length or service.max_model_len, serving.users)
         times = server_times(answer, own_cards().performance, serving.answer)
         offers = table.server_offers(answer, serving, serving.answer)
     except CannotPredictError as error:
@@ -135,6 +132,13 @@ def estimate_serving(path: str, arguments: Sequence[str], options: EstimateOptio
     if table.remark:
         print_notice(table.remark)
     return Exit.FINISHED
+
+
+def _check_positive(serving: ServingOptions) -> None:
+    for name in ("users", "length", "answer"):
+        value = getattr(serving, name)
+        if value is not None and value < 1:
+            raise ValueError(f"--{name} {value} is less than 1.")
 
 
 @Parameter(name="*")

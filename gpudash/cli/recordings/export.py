@@ -59,9 +59,8 @@ def export(
         raise RequestError(f"--size is for pictures, and {to} is none.", "Leave it out, or choose --to png or svg.")
     if profile is not None and to not in ("trace", "perfetto"):
         raise RequestError(f"--profile is for a trace, and {to} is none.", "Leave it out, or choose --to perfetto.")
-    if size is None:
-        pixels = SIZE
-    else:
+    pixels = SIZE
+    if size is not None:
         pixels = _pixels(size)
     after = ""
     try:
@@ -69,14 +68,8 @@ def export(
             _draw(file, out, pixels, theme, force)
         elif to == "html":
             _report(file, out, force)
-        elif to == "tensorboard" or to == "wandb" or to == "mlflow":
-            after = _for_tracker(file, to, out)
-        elif profile is not None:
-            _merged(file, profile, out, force)
-        elif to == "perfetto":
-            _data(file, "trace", out, force)
         else:
-            _data(file, to, out, force)
+            after = _write(file, to, out, profile, force)
     except RecordingError as error:
         raise RequestError(str(error)) from None
     print_notice(f"Wrote {out}")
@@ -85,35 +78,30 @@ def export(
     return Exit.FINISHED
 
 
-def _data(file: Path, to: Literal["csv", "parquet", "json", "trace"], out: Path, force: bool) -> None:
+def _write(
+    file: Path,
+    to: Literal["csv", "parquet", "json", "trace", "perfetto", "tensorboard", "wandb", "mlflow"],
+    out: Path,
+    profile: Path | None,
+    force: bool,
+) -> str:
+    """Write what is read row by row; return what to do with it, or ""."""
+    from gpudash.session.trackers.merged_trace import export_merged
+    from gpudash.telemetry.export.trackers import export_to_tracker
     from gpudash.telemetry.export.writing import export as write
     from gpudash.telemetry.recording.reading import open_recording
 
+    after = ""
     with open_recording(file) as recording:
-        write(recording, to, out, force)
+        if to == "tensorboard" or to == "wandb" or to == "mlflow":
+            after = export_to_tracker(recording, to, out)
+        elif profile is not None:
+            export_merged(recording, profile, out, force)
+        else:
+            write(recording, "trace" if to == "perfetto" else to, out, force)
         for text in recording.notices:
             print_notice(text)  # damage shows only in reading
-
-
-def _merged(file: Path, profile: Path, out: Path, force: bool) -> None:
-    from gpudash.session.trackers.merged_trace import export_merged
-    from gpudash.telemetry.recording.reading import open_recording
-
-    with open_recording(file) as recording:
-        export_merged(recording, profile, out, force)
-        for text in recording.notices:
-            print_notice(text)  # damage shows only in reading
-
-
-def _for_tracker(file: Path, to: Literal["tensorboard", "wandb", "mlflow"], out: Path) -> str:
-    from gpudash.telemetry.export.trackers import export_to_tracker
-    from gpudash.telemetry.recording.reading import open_recording
-
-    with open_recording(file) as recording:
-        sentence = export_to_tracker(recording, to, out)
-        for text in recording.notices:
-            print_notice(text)  # damage shows only in reading
-    return sentence
+    return after
 
 
 def _report(file: Path, out: Path, force: bool) -> None:

@@ -91,50 +91,64 @@ def _open_one(address: Address) -> int:
 
 
 def _open_file(path: Path) -> int:
-    from gpudash.cli.qt import has_display, require_qt
+    from gpudash.cli.qt import has_display
     from gpudash.session.recordings.file_kinds import find_file
     from gpudash.telemetry.recording.reading import open_recording
     from gpudash.telemetry.recording.recorder import RecordingError
 
     try:
-        found = find_file(path)
-        if found.kind == "recording":
-            open_recording(found.path).close()  # report what is not a recording here, before a window opens
+        file = find_file(path)
+        if file.kind == "recording":
+            open_recording(file.path).close()  # report what is not a recording here, before a window opens
     except (ValueError, RecordingError) as error:
         raise RequestError(str(error)) from None
-    if found.kind == "trace" and not has_display():
-        return _print_found_trace(found, as_json=False)
-    if found.kind == "scalars" and not has_display():
-        raise RequestError("There is no display to open a window on.", "tensorboard --logdir shows it in a browser.")
-    if not has_display():
-        there = "export"
-        if found.kind == "snapshot":
-            there = "snapshot"
-        raise RequestError("There is no display to open a window on.", f"gpudash {there} --help says what goes here.")
-    require_qt()
+    if file.kind == "trace" and not has_display():
+        return _print_found_trace(file, as_json=False)
+    _require_window(_WITHOUT_WINDOW.get(file.kind, ""))
     from gpudash.ui.app import run
 
-    return leave(*run(found=found))
+    return leave(*run(file=file))
+
+
+_WITHOUT_WINDOW = {
+    "recording": "gpudash export --help says what goes here.",
+    "snapshot": "gpudash snapshot --help says what goes here.",
+    "scalars": "tensorboard --logdir shows it in a browser.",
+}
+"""Kinds of files → what shows them without a display."""
+
+
+def _require_window(instead: str) -> None:
+    """Check that a window can be opened.
+
+    Raises:
+        RequestError: says what else to do, as in ``instead`` where there is no display.
+    """
+    from gpudash.cli.qt import has_display, require_qt
+
+    if not has_display():
+        raise RequestError("There is no display to open a window on.", instead)
+    require_qt()
 
 
 def _print_trace(path: Path, *, as_json: bool) -> int:
     from gpudash.session.recordings.file_kinds import find_file
 
     try:
-        found = find_file(path)
+        file = find_file(path)
     except ValueError as error:
         raise RequestError(str(error)) from None
-    return _print_found_trace(found, as_json=as_json)
+    return _print_found_trace(file, as_json=as_json)
 
 
-def _print_found_trace(found: "FoundFile", *, as_json: bool) -> int:
+def _print_found_trace(file: "FoundFile", *, as_json: bool) -> int:
     from gpudash.cli.recordings.profiler_trace import print_trace
 
-    if found.kind != "trace":
+    if file.kind != "trace":
         raise RequestError(
-            f"{found.title} is {_KINDS[found.kind]}, not a trace of torch.profiler.", _OTHER_TABLES[found.kind]
+            f"{file.title} is {_KINDS[file.kind]}, not a trace of torch.profiler.", _OTHER_TABLES[file.kind]
         )
-    return print_trace(found.path, as_json=as_json)
+    return print_trace(file.path, as_json=as_json)
 
 
 _KINDS = {
@@ -152,17 +166,16 @@ _OTHER_TABLES = {
 
 
 def _open_joined(paths: Sequence[Path]) -> int:
-    from gpudash.cli.qt import has_display, require_qt
     from gpudash.session import Replay
     from gpudash.session.recordings.file_kinds import find_file
     from gpudash.session.recordings.joining import JoinedRecording
     from gpudash.telemetry.recording.recorder import RecordingError
 
     try:
-        found = [find_file(path) for path in paths]
-        if other := next((one for one in found if one.kind != "recording"), None):
+        files = [find_file(path) for path in paths]
+        if other := next((one for one in files if one.kind != "recording"), None):
             raise ValueError(f"{other.title} is {_KINDS[other.kind]}; only recordings can be opened together.")
-        paths = [one.path for one in found]
+        paths = [one.path for one in files]
         replays = []
         if len(paths) == 2 and not any(map(_has_runs, paths)):
             replays = [Replay(path) for path in paths]
@@ -174,10 +187,7 @@ def _open_joined(paths: Sequence[Path]) -> int:
     except OSError as error:
         raise RequestError(f"There is no room to join the recordings ({error.strerror or error}).") from None
     try:
-        if not has_display():
-            there = "Each can be exported on its own: gpudash export --help."
-            raise RequestError("There is no display to open a window on.", there)
-        require_qt()
+        _require_window("Each can be exported on its own: gpudash export --help.")
         from gpudash.ui.app import run
         from gpudash.ui.features.fleet import compare_recordings
 
@@ -200,13 +210,9 @@ def _has_runs(path: Path) -> bool:
 
 
 def _open_stream() -> int:
-    from gpudash.cli.qt import has_display, require_qt
-
     if sys.stdin is None or sys.stdin.isatty():
         raise RequestError("Nothing is piped into gpudash open -.", "Pipe in what gpudash monitor --json-lines prints.")
-    if not has_display():
-        raise RequestError("There is no display to open a window on.", "gpudash monitor --help says what goes here.")
-    require_qt()
+    _require_window("gpudash monitor --help says what goes here.")
     from gpudash.ui.app import run
     from gpudash.ui.features.file import open_stream
 
@@ -214,17 +220,13 @@ def _open_stream() -> int:
 
 
 def _open_fleet(address: ServerAddress) -> int:
-    from gpudash.cli.qt import has_display, require_qt
     from gpudash.sources.prometheus.client import read_token
 
     try:
         read_token(address)
     except ValueError as error:
         raise RequestError(str(error)) from None
-    if not has_display():
-        there = f"{address}/graph draws what the server knows."
-        raise RequestError("There is no display to open a window on.", there)
-    require_qt()
+    _require_window(f"{address}/graph draws what the server knows.")
     from gpudash.ui.app import run
     from gpudash.ui.features.fleet import open_fleet
 
@@ -232,13 +234,9 @@ def _open_fleet(address: ServerAddress) -> int:
 
 
 def _open_machines(hosts: Sequence[SshHost]) -> int:
-    from gpudash.cli.qt import has_display, require_qt
     from gpudash.cli.terminal.linking import linked
 
-    if not has_display():
-        there = f"gpudash monitor {hosts[0]} shows it here."
-        raise RequestError("There is no display to open a window on.", there)
-    require_qt()
+    _require_window(f"gpudash monitor {hosts[0]} shows it here.")
     with linked(hosts, window=True) as fleet:
         from gpudash.ui.app import run
         from gpudash.ui.features.fleet import show_machines

@@ -81,10 +81,7 @@ def snapshot(
     if capacity == 0:
         raise RequestError("--capacity 0 is no memory at all.", "Give what PyTorch may have, such as 8GiB.")
     if pid is not None or output is not None or with_ is not None:
-        if file is not None or pid is None or output is None:
-            text = "A snapshot of a running program needs its number and a file to write, and no other file."
-            raise RequestError(text, "Write for example: gpudash snapshot --pid 4711 -o snapshot.pickle")
-        file = _taken(pid, output, by_gdb=with_ == "gdb", force=force)
+        file = _taken(file, pid, output, by_gdb=with_ == "gdb", force=force)
     if file is None:
         raise RequestError("There is no snapshot to read.", "Name a file, or a running program by --pid PID -o FILE.")
     path = _found(file)
@@ -109,8 +106,11 @@ def snapshot(
     return Exit.FINISHED
 
 
-def _taken(pid: int, output: Path, *, by_gdb: bool, force: bool) -> Path:
+def _taken(file: Path | None, pid: int | None, output: Path | None, *, by_gdb: bool, force: bool) -> Path:
     """Take a snapshot of a running program; return its file."""
+    if file is not None or pid is None or output is None:
+        text = "A snapshot of a running program needs its number and a file to write, and no other file."
+        raise RequestError(text, "Write for example: gpudash snapshot --pid 4711 -o snapshot.pickle")
     from gpudash.session.watching.attaching.attached import save_snapshot_of
 
     try:

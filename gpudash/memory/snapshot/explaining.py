@@ -105,49 +105,52 @@ def explain_history(
     if not -1 <= at < max(history.count, 0):
         raise ValueError(f"The trace has events 0 to {history.count - 1}, and no event {at}.")
     state = replace(history.state(at), allowed=allowed)
-    found = explain(state, source, _growing(history, at, state, source))
-    if state.request is None:
-        text = peak_text(history, at, found)
-        found = replace(found, verdict="no failure", headline=text, request_words=_card_text(history))
-        if not state.reserved:
-            found = replace(found, parts=())
-    elif history.is_recorded and not history.disagreeing:
-        retries = retry_text(card_limits(history))
-        found = replace(found, request_words=f"{found.request_words} {retries}".strip())
+    found = _with_headline(explain(state, source, _growing(history, at, state, source)), history, at, state)
     if not history.is_recorded:
         if is_first(state):
             return of_nothing(found)
         return found.with_remedies((), _how_to_record(history))
-    leak = None
-    if found.growing and _is_replayed(history):
-        leak = Leak.of(history, at, found.growing, source)
     capacity = state.capacity
     if allowed is not None:
         capacity = min(capacity, allowed)
-    what_if = what_if or what_if_of(history.device, lambda: history)
+    leak = None
     case = None
-    if state.request is not None and at == int(history.ooms[-1]) and _is_replayed(history):
-        case = Case(history, found, capacity, source, uncapped=state.capacity, command=command)
     edit = NO_EDIT
-    if leak is not None:
+    if found.growing and _is_replayed(history):
+        leak = Leak.of(history, at, found.growing, source)
         edit = ProgramEdit(
             leak.edit(history), leak.patch(history, source), leak.keeps_numbers(history), leak.in_variables()
         )
-    # The capacity is only known if a request failed.
-    known = None
-    if state.request:
-        known = capacity
-    suggested = remedies(history, what_if, found, known, edit, case=case)
-    if found.verdict == "leak" and suggested.cause:
-        leak = None  # a specific cause has its own advice
-    found_remedies = suggested.remedies
-    if leak is not None:
-        found_remedies = leak.with_rewrites(history, found_remedies)
-    note = suggested.note or _why_none(history)
-    if not note and leak is not None:
-        note = leak.advice(history, found.growing)
+    if state.request is not None and at == int(history.ooms[-1]) and _is_replayed(history):
+        case = Case(history, found, capacity, source, uncapped=state.capacity, command=command)
+    suggested = remedies(
+        history,
+        what_if or what_if_of(history.device, lambda: history),
+        found,
+        capacity if state.request else None,  # the capacity is only known if a request failed
+        edit,
+        case=case,
+    )
     found = replace(found, cause=suggested.cause, savings=suggested.savings, need=suggested.need)
-    return found.with_remedies(found_remedies, note)
+    note = suggested.note or _why_none(history)
+    if leak is None or (found.verdict == "leak" and suggested.cause):  # a specific cause has its own advice
+        return found.with_remedies(suggested.remedies, note)
+    return found.with_remedies(
+        leak.with_rewrites(history, suggested.remedies), note or leak.advice(history, found.growing)
+    )
+
+
+def _with_headline(found: Explanation, history: History, moment: int, state: MemoryState) -> Explanation:
+    """``found`` with what its first lines say of a state without a failure, and of the card's settings."""
+    if state.request is None:
+        text = peak_text(history, moment, found)
+        found = replace(found, verdict="no failure", headline=text, request_words=_card_text(history))
+        if not state.reserved:
+            return replace(found, parts=())
+    elif history.is_recorded and not history.disagreeing:
+        retries = retry_text(card_limits(history))
+        return replace(found, request_words=f"{found.request_words} {retries}".strip())
+    return found
 
 
 def _growing(history: History, moment: int, state: MemoryState, source: SourceLine) -> Sequence[Growth] | None:
@@ -271,9 +274,7 @@ def remedies(
     kept = tuple(_release(history, found.growing, limit, edit))
     if found.verdict == "leak" or is_leaking(found):
         # Otherwise the run would only fail later.
-        cause = None
-        if case is not None:
-            cause = kept_cause(case)
+        cause = None if case is None else kept_cause(case)
         if cause is None:
             return Found(kept)
         return Found(cause.remedies, cause=cause.text)
@@ -282,33 +283,23 @@ def remedies(
     refused = what_if.ends_refused
     if not failed or capacity is None:
         return Found((*kept, *setting_remedies(what_if.run, None, reserved)))
-    # For a request without known followers, a setting only helps if the cause was fragmentation.
-    tries = not refused or found.verdict == "fragmentation"
     settings: tuple[Remedy, ...] = ()
-    if tries:
+    # For a request without known followers, a setting only helps if the cause was fragmentation.
+    if not refused or found.verdict == "fragmentation":
         settings = tuple(setting_remedies(what_if.run, capacity, reserved, ends_refused=refused))
     replayed = (*settings, *_larger(what_if, capacity))
-    cause = None
-    smaller: tuple[Remedy, ...] = ()
-    if case is not None:
-        cause, smaller = _in_the_program(case, settings)
     # The note is about replays: it is not needed without them.
     note = ""
-    if replayed and refused:
-        note = ENDS_HERE
-    elif replayed and what_if.goes_on:
-        note = FROM_AN_EARLIER_STEP
+    if replayed and (refused or what_if.goes_on):
+        note = ENDS_HERE if refused else FROM_AN_EARLIER_STEP
     need = _replayed_need(what_if, found, capacity)
+    if case is None:
+        return Found(ordered((*kept, *replayed)), note, need=need)
+    cause, smaller = _in_the_program(case, settings)
     if cause is None:
-        of_cause: tuple[Remedy, ...] = ()
-        text = ""
-    else:
-        of_cause = cause.remedies
-        text = cause.text
-    parts: tuple[Remedy, ...] = ()
-    if case is not None:
-        parts = savings(case)
-    return Found(ordered((*kept, *of_cause, *replayed, *smaller)), note, text, parts, need)
+        cause = ProgramCause("")
+    suggested = ordered((*kept, *cause.remedies, *replayed, *smaller))
+    return Found(suggested, note, cause.text, savings(case), need)
 
 
 def _in_the_program(case: Case, settings: Sequence[Remedy]) -> tuple[ProgramCause | None, tuple[Remedy, ...]]:

@@ -638,21 +638,20 @@ def _is_bounded(container: ast.expr, path: Sequence[ast.AST]) -> bool:
             return True
         container = container.value
     name = ast.unparse(container)
-    for node in path[:1]:
-        if any(_makes_bounded(other, name) for other in ast.walk(node)):
-            return True
-    for loop in path:
-        if not isinstance(loop, ast.For | ast.While):
-            continue
-        # Cleared or recreated in a loop around the statement: it holds a single iteration at most.
-        for node in ast.walk(loop):
-            if isinstance(node, ast.Assign | ast.AnnAssign) and name in _assigned(node) and node is not path[-1]:
-                return True
-            if isinstance(node, ast.Delete) and any(ast.unparse(target).startswith(name) for target in node.targets):
-                return True
-            if _method(node) in EMPTIES and ast.unparse(node).startswith(f"{name}."):
-                return True
-    return False
+    if any(_makes_bounded(other, name) for node in path[:1] for other in ast.walk(node)):
+        return True
+    # Cleared or recreated in a loop around the statement: it holds a single iteration at most.
+    loops = [loop for loop in path if isinstance(loop, ast.For | ast.While)]
+    return any(_empties(node, name) for loop in loops for node in ast.walk(loop) if node is not path[-1])
+
+
+def _empties(node: ast.AST, name: str) -> bool:
+    """Whether a statement assigns, deletes or clears a container."""
+    if isinstance(node, ast.Assign | ast.AnnAssign):
+        return name in _assigned(node)
+    if isinstance(node, ast.Delete):
+        return any(ast.unparse(target).startswith(name) for target in node.targets)
+    return _method(node) in EMPTIES and ast.unparse(node).startswith(f"{name}.")
 
 
 def _makes_bounded(node: ast.AST, name: str) -> bool:

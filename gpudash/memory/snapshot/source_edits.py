@@ -120,6 +120,13 @@ class SourceFile:
             changed[splice.line] = ((line[: splice.begin] + splice.text.encode() + line[splice.end :]).decode(),)
         return changed
 
+    def patch_of(self, node: ast.expr, text: str) -> str:
+        """The diff that writes other text in place of an expression; "" if that spans several lines."""
+        changed = self.replaced(node, text)
+        if changed is None:
+            return ""
+        return self.patch({changed[0]: (changed[1],)})
+
     def patch(self, changed: Mapping[int, Sequence[str]]) -> str:
         """A unified diff with a path relative to the root.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from gpudash.devices.health import HEAT, POWER_BRAKE, xid
-from gpudash.telemetry.records import Level, Sample, Warning
+from gpudash.telemetry.records import Level, Sample, Value, Warning
 
 LASTING_S = 60.0
 """How long a GPU must be slowed down to be reported; the alert rules for Prometheus wait as long."""
@@ -64,13 +64,7 @@ class HardwareWatch:
             if errors > self._errors.get(uuid, 0):
                 yield self._of_errors(sample.time_s, uuid, errors)
             self._errors[uuid] = errors  # fewer after the driver was loaded again
-        count, code = values.get("xid_errors"), values.get("last_xid")
-        if isinstance(code, int):
-            self._xids[uuid] = code
-        if isinstance(count, int) and isinstance(code, int):
-            if count > self._xid_counts.get(uuid, 0) and self._is_due(sample.time_s, uuid, code):
-                yield self._of_xid(sample.time_s, uuid, code)
-            self._xid_counts[uuid] = count
+        yield from self._news_of_xids(sample.time_s, uuid, values.get("last_xid"), values.get("xid_errors"))
         links = values.get("nvlink_links")
         if isinstance(links, int):
             before = self._links.get(uuid, 0)
@@ -89,6 +83,15 @@ class HardwareWatch:
         for what, now in slowed.items():
             if self._lasts(sample.time_s, uuid, what, slowed=now):
                 yield self._slowed(sample.time_s, uuid, _SLOWED[what])
+
+    def _news_of_xids(self, time_s: float, uuid: str, code: Value, count: Value) -> Iterator[Warning]:
+        if not isinstance(code, int):
+            return
+        self._xids[uuid] = code
+        if isinstance(count, int):
+            if count > self._xid_counts.get(uuid, 0) and self._is_due(time_s, uuid, code):
+                yield self._of_xid(time_s, uuid, code)
+            self._xid_counts[uuid] = count
 
     def _of_errors(self, time_s: float, uuid: str, errors: int) -> Warning:
         if errors == 1:

@@ -42,16 +42,12 @@ class Loaded:
 
     Attributes:
         store: holds what was read.
-        pages: the recording's summaries.
-        rows: how far each table was read.
         first_s: time of the first record.
         news: records of interest beyond the store: devices, output, starts of runs; in order.
         odd: number of invalid rows, which were left out.
     """
 
     store: Store
-    pages: Pages
-    rows: Rows
     first_s: float
     news: list[Record] = field(default_factory=list)
     odd: int = 0
@@ -100,12 +96,12 @@ def load(
         until = sum(sum(page.rows.values()) <= count - TAIL_ROWS for page in pages.pages)
     first = recording.first_s()
     if not until:
-        loaded = Loaded(backend.store(pages, until), pages, rows, first)
+        loaded = Loaded(backend.store(pages, until), first)
         loaded.take(recording.records(None, ends), progress, count)
     else:
         _fix(recording, pages, until, progress)
-        loaded = Loaded(backend.store(pages, until), pages, rows, first)
-        _take_summaries(recording, loaded, until)
+        loaded = Loaded(backend.store(pages, until), first)
+        _take_summaries(recording, loaded, pages, until)
         after = pages.pages[until - 1].rows
         loaded.take(recording.records(after, ends), progress, count - sum(after.values()))
         _restore(loaded, [digest for digest in pages.digests if _is_final(recording, digest, after)])
@@ -128,7 +124,7 @@ def _fix(recording: Recording, pages: Pages, until: int, progress: Progress) -> 
     damaged = sorted(page for page in pages.damaged if page < until)
     if not damaged:
         return
-    links = Loaded(Store(), pages, {}, 0.0)
+    links = Loaded(Store(), 0.0)
     links.take(event for event in recording.rare_events(pages.pages[until - 1].rows["event"], MAX_EVENTS))
     for number, page in enumerate(damaged):
         before = None
@@ -140,12 +136,12 @@ def _fix(recording: Recording, pages: Pages, until: int, progress: Progress) -> 
         progress(number / len(damaged))
 
 
-def _take_summaries(recording: Recording, loaded: Loaded, until: int) -> None:
+def _take_summaries(recording: Recording, loaded: Loaded, pages: Pages, until: int) -> None:
     """Load events, runs and newest readings as of the end of page ``until``."""
-    page = loaded.pages.pages[until - 1]
+    page = pages.pages[until - 1]
     loaded.take(recording.rare_events(page.rows["event"], MAX_EVENTS))
     loaded.store.begin_with(read_instant(recording, page.rows, page.time_s, loaded.store.links))
-    _restore(loaded, [digest for digest in loaded.pages.digests if digest.event <= page.rows["event"]])
+    _restore(loaded, [digest for digest in pages.digests if digest.event <= page.rows["event"]])
     for run in loaded.store.runs:
         for stage in run.stages.values():
             loaded.store.mark(stage.newest)

@@ -92,7 +92,7 @@ class Replay:
         if written:
             # If it stayed open, its writer could not leave a tidy file.
             self._backend.release()
-            self._following = Following(path, loaded.rows, self._take)
+            self._following = Following(path, self._backend.rows, self._take)
 
     @property
     def extent_s(self) -> tuple[float, float]:
@@ -238,8 +238,8 @@ class Replay:
             RecordingError: when the target is the recording itself or cannot be written.
         """
         recording = self._backend.recording
-        if recording is None or recording.source != self.recording_path:
-            copy_recording(self.recording_path if recording is None else recording.source, target)
+        if recording is None or recording.database.path != self.recording_path:
+            copy_recording(self.recording_path if recording is None else recording.database.path, target)
             return
         if target.resolve() == self.recording_path.resolve():
             raise RecordingError(f"{target} is the recording itself; choose another name")

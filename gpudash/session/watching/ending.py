@@ -323,43 +323,42 @@ def _failed(
 
 
 def _raised(ran: EndedRun, raised: Raised) -> RunEnd:
-    who = ""
-    if raised.who:
-        who = f"{raised.who[:1].upper()}{raised.who[1:]}: "
     # Some messages begin with an empty line or a line of dashes.
     first = next((line.strip() for line in raised.message.splitlines() if any(map(str.isalnum, line))), "")
     if raised.place:
         first = _REPORTED_PLACE.sub("", first)
     if not (len(first) <= LONGEST_MESSAGE):
         first = f"{first[:LONGEST_MESSAGE]}…"
+    text = raised.error
     if first and first != raised.error:
         text = f"{raised.error}: {first}"
-    else:
-        text = raised.error
-    place = ""
+    text = text.rstrip(".")
+    if raised.who:
+        text = f"{raised.who[:1].upper()}{raised.who[1:]}: {text}"
     if raised.place:
-        place = f" ({raised.place})"
-    remedies = {
-        "ModuleNotFoundError": "Install it for the Python that runs the script, or name the Python that has it.",
-        "SyntaxError": "Correct that line; if the file is not Python, run it with what it is written for.",
-        "UnicodeDecodeError": "Check that the file is Python, and its encoding.",
-    }
-    remedy = remedies.get(raised.error, "Its traceback is in what it printed.")
-    if ran.as_cuda and _NEEDS_A_GPU.search(raised.message):
-        remedy = NEEDS_A_GPU
-    lacks_cuda = bool(ran.without_cuda) and _lacks_cuda(raised)
-    if lacks_cuda:
-        remedy = ran.without_cuda
-    failed = _failed(ran, raised.error, f"{who}{text.rstrip('.')}{place}.", remedy, raised)
-    if lacks_cuda:
-        return replace(failed, result={**failed.result, "misses_cuda": True})
-    lacks_torch = raised.error == "ModuleNotFoundError" and first == "No module named 'torch'"
-    python = None
-    if lacks_torch:
-        python = ran.python_with_torch()
+        text = f"{text} ({raised.place})"
+    failed = _failed(ran, raised.error, f"{text}.", _remedy_of(ran, raised), raised)
+    if ran.without_cuda and _lacks_cuda(raised):
+        return replace(failed, remedy=ran.without_cuda, result={**failed.result, "misses_cuda": True})
+    if raised.error != "ModuleNotFoundError" or first != "No module named 'torch'":
+        return failed
+    python = ran.python_with_torch()
     if python is None:
         return failed
     return replace(failed, remedy=f"{python} has PyTorch.", result={**failed.result, "python_with_torch": str(python)})
+
+
+_REMEDIES = {
+    "ModuleNotFoundError": "Install it for the Python that runs the script, or name the Python that has it.",
+    "SyntaxError": "Correct that line; if the file is not Python, run it with what it is written for.",
+    "UnicodeDecodeError": "Check that the file is Python, and its encoding.",
+}
+
+
+def _remedy_of(ran: EndedRun, raised: Raised) -> str:
+    if ran.as_cuda and _NEEDS_A_GPU.search(raised.message):
+        return NEEDS_A_GPU
+    return _REMEDIES.get(raised.error, "Its traceback is in what it printed.")
 
 
 def _lacks_cuda(raised: Raised) -> bool:

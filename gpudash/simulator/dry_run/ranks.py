@@ -131,22 +131,6 @@ def emulate_storages(engine: Engine) -> None:
         return
     from torch.distributed.fsdp._fully_shard import _fsdp_param, _fsdp_param_group
 
-    storages = engine.storages
-
-    def take(original: Callable[[torch.Tensor], None], tensor: torch.Tensor) -> None:
-        storage = tensor.untyped_storage()
-        if storage.device.type != DEVICE:
-            original(tensor)
-        elif storages.take_again(storage, engine.card(storage.device.index)):
-            _label(engine, tensor)
-
-    def free(original: Callable[[torch.Tensor], None], tensor: torch.Tensor) -> None:
-        storage = tensor.untyped_storage()
-        if storage.device.type == DEVICE:
-            storages.release(storage)
-        else:
-            original(tensor)
-
     def gathered(self: Any, *args: Any, **kwargs: Any) -> None:
         make(self, *args, **kwargs)
         for tensor in self.all_gather_outputs:
@@ -155,12 +139,12 @@ def emulate_storages(engine: Engine) -> None:
 
     make = _fsdp_param.FSDPParam.init_all_gather_outputs
     replaced = [
-        (module, name, _in_place_of(getattr(module, name), instead))
+        (module, name, emulated(engine, getattr(module, name)))
         # Both modules import `alloc_storage` by name, so it is replaced in both.
-        for module, name, instead in (
-            (_fsdp_param, "alloc_storage", take),
-            (_fsdp_param_group, "alloc_storage", take),
-            (_fsdp_param, "free_storage", free),
+        for module, name, emulated in (
+            (_fsdp_param, "alloc_storage", _taking),
+            (_fsdp_param_group, "alloc_storage", _taking),
+            (_fsdp_param, "free_storage", _freeing),
         )
     ]
     for module, name, function in replaced:  # all of them, or none if this torch lacks one
@@ -191,20 +175,6 @@ def emulate_flat_storages(engine: Engine) -> None:
     take, free, has_size = flat._alloc_storage, flat._free_storage, flat._same_storage_size
     resize = typed._resize_
 
-    def taken(tensor: torch.Tensor, size: torch.Size) -> None:
-        storage = tensor.untyped_storage()
-        if storage.device.type != DEVICE:
-            take(tensor, size)
-        elif storages.take_again(storage, engine.card(storage.device.index)):
-            _label(engine, tensor)
-
-    def freed(tensor: torch.Tensor) -> None:
-        storage = tensor.untyped_storage()
-        if storage.device.type == DEVICE:
-            storages.release(storage)
-        else:
-            free(tensor)
-
     def has(tensor: torch.Tensor, count: int) -> bool:
         # A released storage still reports its size.
         if storages.has_released(tensor.untyped_storage()):
@@ -219,15 +189,37 @@ def emulate_flat_storages(engine: Engine) -> None:
         storages.release(storage)
         return None
 
-    flat._alloc_storage = taken
-    flat._free_storage = freed
+    flat._alloc_storage = _taking(engine, take)
+    flat._free_storage = _freeing(engine, free)
     flat._same_storage_size = has
     typed._resize_ = resized
     _flat_emulated = True
 
 
-def _in_place_of(original: Any, instead: Callable[[Any, torch.Tensor], None]) -> Callable[[torch.Tensor], None]:
-    return lambda tensor: instead(original, tensor)
+def _taking(engine: Engine, original: Callable[..., None]) -> Callable[..., None]:
+    """``original``, which allocates the bytes of a tensor, on the simulated device as well."""
+
+    def take(tensor: torch.Tensor, *size: torch.Size) -> None:
+        storage = tensor.untyped_storage()
+        if storage.device.type != DEVICE:
+            original(tensor, *size)
+        elif engine.storages.take_again(storage, engine.card(storage.device.index)):
+            _label(engine, tensor)
+
+    return take
+
+
+def _freeing(engine: Engine, original: Callable[..., None]) -> Callable[..., None]:
+    """``original``, which frees the bytes of a tensor, on the simulated device as well."""
+
+    def free(tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        if storage.device.type == DEVICE:
+            engine.storages.release(storage)
+        else:
+            original(tensor)
+
+    return free
 
 
 def _label(engine: Engine, tensor: torch.Tensor) -> None:

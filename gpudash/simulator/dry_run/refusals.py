@@ -141,17 +141,14 @@ def explaining_errors() -> Iterator[None]:
     except DataDependentError as error:
         # Two places: the user's line, and the library's line that needs the numbers.
         own, library = place(error), library_place(error)
-        where = ""
-        if own:
-            where = f" at {own}"
-        if library:
-            where = f" at {library}, called from {own},"
+        where = _at(own)
         remedy = DECIDE_EARLIER
         if library:
+            where = f" at {library}, called from {own}"
             remedy = LEAVE_OUT.format(library=library.split("/")[0].split(".")[0])
         raise CannotPredictError(
             "data_dependent",
-            f"{str(error).rstrip('.')}{where.rstrip(',')}; a dry run has none, so nothing can be predicted.",
+            f"{str(error).rstrip('.')}{where}; a dry run has none, so nothing can be predicted.",
             remedy,
         ) from error
     except LeftTheDeviceError as error:
@@ -164,19 +161,18 @@ def explaining_errors() -> Iterator[None]:
         cannot = _reason_of_gpudash(error)
         if cannot:
             logger.error("No prediction: %s", cannot, exc_info=error)
-            where = ""
-            if own:
-                where = f" at {own}"
-            raise CannotPredictError("gpudash", OF_GPUDASH.format(where=where, said=cannot), WATCH_INSTEAD) from error
-        if said:
-            said = f": {said}"
-        else:
-            said = ""
+            sentence = OF_GPUDASH.format(where=_at(own), said=cannot)
+            raise CannotPredictError("gpudash", sentence, WATCH_INSTEAD) from error
+        said = f": {said}" if said else ""
         raise CannotPredictError(
             "raised",
-            f"{'The' if not own else f'At {own} the'} code raised {type(error).__name__}{said}.",
+            f"{f'At {own} the' if own else 'The'} code raised {type(error).__name__}{said}.",
             FIX if isinstance(error, WRONG_ANYWHERE) else FIX_OR_WATCH,
         ) from error
+
+
+def _at(line: str) -> str:
+    return f" at {line}" if line else ""
 
 
 def _reason_of_gpudash(error: BaseException) -> str:

@@ -251,7 +251,7 @@ class RequestedModel:
 
         return step
 
-    def _training(self, model: nn.Module, base: nn.Module, inputs: Inputs, device: torch.device) -> Step:
+    def _begin_training(self, model: nn.Module, base: nn.Module) -> None:
         model.train()
         if self._options["checkpointing"]:
             _checkpointed(model)
@@ -262,6 +262,9 @@ class RequestedModel:
             self.assumptions += (WITHOUT_CACHE,)
         if hasattr(config, "use_cache"):
             config.use_cache = False  # as trainers do: training does not reuse keys and values
+
+    def _training(self, model: nn.Module, base: nn.Module, inputs: Inputs, device: torch.device) -> Step:
+        self._begin_training(model, base)
         offload, ranks = self.offload, self.ranks
         # Before the optimizer: FSDP2 replaces the parameters with shards.
         kind = str(self._options.get("loss", "full"))

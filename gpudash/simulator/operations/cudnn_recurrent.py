@@ -243,10 +243,7 @@ class Networks:
     ) -> tuple[torch.Tensor, ...]:
         """Result, last hidden and cell state, the reserve for the backward pass, and the weights in one buffer."""
         call = _Call(self._engine, values, each, how[:-1])
-        given = [*weights, hx]
-        if cx is not None:
-            given.append(cx)
-        if any(one.dtype != values.dtype for one in given):
+        if any(one.dtype != values.dtype for one in (*weights, hx, cx) if one is not None):
             raise RuntimeError("Input, hidden and parameter tensors are not of the same dtype")
         if buffer is None:
             warnings.warn(SCATTERED, stacklevel=2)
@@ -274,9 +271,7 @@ class Networks:
                 # the reserve does not hold cuDNN's numbers here, so it has space for what the backward pass needs
                 self._engine.like(reserve)[:8].view(torch.int64).fill_(number)
             like = self._engine.like
-            states = [like(hx)]
-            if cx is not None:
-                states.append(like(cx))
+            states = [like(one) for one in (hx, cx) if one is not None]
             with torch.no_grad():
                 numbers = call.computed(like(values), states, [like(one) for one in weights])
             for target, computed in zip((call.unturned(result), hy, cy), numbers):
@@ -312,16 +307,12 @@ class Networks:
         call = _Call(self._engine, values, each, settings)
         given = [grad_result, grad_hy, grad_cy]
         # torch creates zeros for missing gradients, in this order
-        of_result = grad_result
-        if of_result is None:
-            of_result = self._zeros(result)
-        of_hy = grad_hy
-        if of_hy is None:
-            of_hy = self._zeros(hx)
-        of_cy = None
-        if cx is not None:
-            of_cy = grad_cy
-        if cx is not None and grad_cy is None:
+        of_result = self._zeros(result) if grad_result is None else grad_result
+        of_hy = self._zeros(hx) if grad_hy is None else grad_hy
+        of_cy = grad_cy
+        if cx is None:
+            of_cy = None
+        elif grad_cy is None:
             of_cy = self._zeros(cx)
         for_values, for_hx, for_cx = self._of_data(call, values, hx, cx, of_result, of_hy, of_cy)
         for_weights = []
@@ -330,9 +321,7 @@ class Networks:
         if self._engine.computes:
             like = self._engine.like
             inner = [None if one is None else like(one) for one in given]
-            states = [like(hx)]
-            if cx is not None:
-                states.append(like(cx))
+            states = [like(one) for one in (hx, cx) if one is not None]
             numbers = call.gradients(like(values), states, [like(one) for one in weights], inner, like(reserve))
             targets = [call.unturned(for_values), for_hx]
             if for_cx is not None:

@@ -346,9 +346,8 @@ def _added(calls: Sequence[Any]) -> StepWork:
     """The sum of all entries of a step."""
     counted: Counter[tuple[LoggedCall, str]] = Counter()
     phase = ""
-    into = out = pinned = copies = waits = exchanged = 0
-    largest = 0
-    rows = 0
+    copies: list[LoggedCopy] = []
+    waits = exchanged = 0
     for entry in calls:
         kind = type(entry)
         if kind is LoggedCall:
@@ -356,16 +355,7 @@ def _added(calls: Sequence[Any]) -> StepWork:
         elif kind is str:
             phase = entry
         elif kind is LoggedCopy:
-            copies += 1
-            waits += entry.waits
-            if entry.outward:
-                out += entry.size
-                continue
-            into += entry.size
-            pinned += entry.size * entry.pinned
-            if entry.size > largest:
-                largest = entry.size
-                rows = entry.rows
+            copies.append(entry)
         elif kind is Exchange:
             exchanged += entry.size
         elif entry is WAITS:
@@ -375,20 +365,19 @@ def _added(calls: Sequence[Any]) -> StepWork:
         operation = call.operation
         if operation is not None:
             operations[operation._replace(phase=phase)] += count
-    items = 1
-    unit = "steps"
-    if rows:
-        items = rows
-        unit = "samples"
+    inward = [copy for copy in copies if not copy.outward]
+    into = sum(copy.size for copy in inward)
+    # What is copied in is the batch, whose first dimension counts its samples.
+    rows = max(((copy.size, copy.rows) for copy in inward if copy.size), key=lambda one: one[0], default=(0, 0))[1]
     return StepWork(
         dict(operations),
-        items=items,
-        unit=unit,
+        items=rows or 1,
+        unit="samples" if rows else "steps",
         copied_in_bytes=into,
-        copied_out_bytes=out,
-        copies=copies,
-        pinned=into > 0 and 2 * pinned >= into,
-        synchronisations=waits,
+        copied_out_bytes=sum(copy.size for copy in copies if copy.outward),
+        copies=len(copies),
+        pinned=into > 0 and 2 * sum(copy.size for copy in inward if copy.pinned) >= into,
+        synchronisations=waits + sum(copy.waits for copy in copies),
         exchanged_bytes=exchanged,
     )
 

@@ -18,7 +18,7 @@ from typing import Any
 from gpudash.sources.prometheus.client import Client
 from gpudash.sources.prometheus.names import INVERSE, NAMES, PAST, any_of, names, quoted, value_of
 from gpudash.telemetry.metrics import Exporter
-from gpudash.telemetry.records import Sample, State, Table, Value
+from gpudash.telemetry.records import Sample, State, Table
 
 MOST_POINTS = 4096
 """Most points of a curve that are requested; Prometheus returns no more than 11 000."""
@@ -219,39 +219,34 @@ def _place(subject: Subject, name: str, labels: Mapping[str, str]) -> Place | No
 
 def _samples(moments: Mapping[Place, Moments], began_s: float, past: Past) -> Iterator[Sample]:
     """Readings, and an empty one where scrapes are missing, so that lines break."""
+    tables: dict[str, Table] = {"host": "host", "allocator": "allocator"}
     for (name, device), rows in moments.items():
         if name == RUN or not rows:
             continue
-        if name == "host":
-            table: Table = "host"
-        elif name == "allocator":
-            table = "allocator"
-        else:
-            table = "gpu"
+        table = tables.get(name, "gpu")
         columns = sorted({column for row in rows.values() for column in row})
         for time_s in _gaps(rows, past):
             yield _sample(time_s - began_s, table, device, dict.fromkeys(columns))
         for time_s, row in rows.items():
             if table == "gpu" and "total_bytes" not in columns:
-                # dcgm-exporter reports only the parts of the capacity.
-                used, free = row.get("used_bytes"), row.get("free_bytes")
-                if used is not None and free is not None:
-                    row["total_bytes"] = used + free + (row.get("driver_reserved_bytes") or 0.0)
+                _add_total(row)
             # Exporters read used and total at different times.
             if (row.get("used_bytes") or 0.0) > (row.get("total_bytes") or math.inf):
                 row["used_bytes"] = None  # more than the total is impossible
-            values: dict[str, Value] = {}
-            for column in dict.fromkeys((*columns, *row)):
-                value = row.get(column)
-                if value is not None and column.endswith("_bytes"):
-                    value = round(value)
-                values[column] = value
-            yield _sample(time_s - began_s, table, device, values)
+            yield _sample(time_s - began_s, table, device, dict.fromkeys(columns) | row)
 
 
-def _sample(time_s: float, table: Table, device: str | None, values: Mapping[str, Value]) -> Sample:
-    missing = {column: State.STALE for column, value in values.items() if value is None}
-    return Sample(max(0.0, time_s), table, device, values, missing)
+def _add_total(row: dict[str, float | None]) -> None:
+    """Add up the capacity, of which dcgm-exporter reports only the parts."""
+    used, free = row.get("used_bytes"), row.get("free_bytes")
+    if used is not None and free is not None:
+        row["total_bytes"] = used + free + (row.get("driver_reserved_bytes") or 0.0)
+
+
+def _sample(time_s: float, table: Table, device: str | None, row: Mapping[str, float | None]) -> Sample:
+    whole = {name: round(value) for name, value in row.items() if value is not None and name.endswith("_bytes")}
+    missing = {name: State.STALE for name, value in row.items() if value is None}
+    return Sample(max(0.0, time_s), table, device, {**row, **whole}, missing)
 
 
 def _add_curves(past: Past, rows: Moments, began_s: float) -> None:

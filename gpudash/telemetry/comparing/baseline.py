@@ -84,24 +84,21 @@ def read_baselines(path: Path) -> dict[str, Footprint]:
         BaselineError: if it cannot be read, is not a baseline, or is of a newer gpudash.
     """
     try:
-        data = read_regular(path, LARGEST_FILE)
+        document = json.loads(read_regular(path, LARGEST_FILE))
     except TooLargeError:
         raise BaselineError(f"{path} is no baseline: it has more than {format_bytes(LARGEST_FILE)}.") from None
     except FileNotFoundError:
         raise BaselineError(f"There is no baseline {path}.") from None
     except OSError as error:
         raise BaselineError(f"The baseline {path} cannot be read: {error.strerror}.") from None
-    try:
-        document = json.loads(data)
     except (ValueError, RecursionError):
         raise BaselineError(f"{path} is no baseline: it is no JSON, or cut off; write it anew.") from None
     if not isinstance(document, dict) or document.get("kind") != KIND:
         raise BaselineError(f"{path} is JSON but no memory baseline of gpudash; name another file.")
     if document.get("format") != FORMAT:
         written = document.get("format")
-        way = "write it anew"
-        if isinstance(written, int) and written > FORMAT:
-            way = "update gpudash"
+        is_newer = isinstance(written, int) and written > FORMAT
+        way = "update gpudash" if is_newer else "write it anew"
         raise BaselineError(f"The baseline {path} has format {written!r}, and this gpudash reads {FORMAT}; {way}.")
     entries = document.get("entries")
     if not isinstance(entries, dict):

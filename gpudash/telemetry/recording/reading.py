@@ -85,15 +85,14 @@ class TableReader:
 
     Attributes:
         path: the file.
-        source: the file that is read: the original, or a copy made after a crash.
+        database: its tables, in the file itself or in a copy made after a crash.
         notices: one sentence for each table that could only be read in part.
     """
 
-    def __init__(self, path: Path, source: Path, database: UntrustedDatabase) -> None:
+    def __init__(self, path: Path, database: UntrustedDatabase) -> None:
         self.path = path
-        self.source = source
         self.notices: list[str] = []
-        self._database = database
+        self.database = database
         self._latest_s: float | None = None
         self._reported: set[str] = set()
         self._devices = KnownDevices()
@@ -101,7 +100,7 @@ class TableReader:
     def select(self, statement: str, stopped: Callable[[], bool] | None = None) -> list[sqlite3.Row]:
         """The rows of a query; empty if they cannot be read, or ``stopped`` returned true."""
         try:
-            with self._database.query(statement, stopped=stopped) as cursor:
+            with self.database.query(statement, stopped=stopped) as cursor:
                 return cursor.fetchall()
         except (sqlite3.Error, UnicodeDecodeError):
             return []
@@ -191,7 +190,7 @@ class TableReader:
         row: int | None = after
         for _gap in range(MOST_GAPS):
             try:
-                with self._database.query(statement, (row,)) as cursor:
+                with self.database.query(statement, (row,)) as cursor:
                     for found in cursor:
                         row = found["row_number"]
                         yield found
@@ -227,21 +226,21 @@ class TableReader:
 
     def _reads(self, statement: str, row: int) -> bool:
         try:
-            with self._database.query(f"{statement} LIMIT 1", (row,)) as cursor:
+            with self.database.query(f"{statement} LIMIT 1", (row,)) as cursor:
                 return cursor.fetchone() is not None
         except (sqlite3.Error, UnicodeDecodeError):
             return False
 
     def _cut_short(self) -> bool:
         """Whether the file is shorter than its header says (bytes 16 and 28, sqlite.org/fileformat.html)."""
-        if being_written(self.source):
+        if being_written(self.database.path):
             # Closing any descriptor of a file drops the process's POSIX locks (sqlite.org/howtocorrupt.html).
             return False  # do not open it: closing would drop the writer's locks
-        with open_regular(self.source) as file:
+        with open_regular(self.database.path) as file:
             header = file.read(32)
         # 1 means 65536, which does not fit in two bytes.
         page = int.from_bytes(header[16:18]) or 1
-        return self.source.stat().st_size < int.from_bytes(header[28:32]) * (65536 if page == 1 else page)
+        return self.database.path.stat().st_size < int.from_bytes(header[28:32]) * (65536 if page == 1 else page)
 
     def damaged(self, table: str, why: str) -> None:
         """Add a notice that part of a table could not be read."""
@@ -286,16 +285,16 @@ class Recording(TableReader):
 
     Attributes:
         path: the file.
-        source: the file that is read: the original, or a copy made after a crash.
+        database: its tables, in the file itself or in a copy made after a crash.
         meta: facts by name, as strings.
         runs: the runs in the order they began.
         notices: one sentence for each table that could only be read in part.
     """
 
     def __init__(
-        self, path: Path, source: Path, database: UntrustedDatabase, folder: tempfile.TemporaryDirectory[str] | None
+        self, path: Path, database: UntrustedDatabase, folder: tempfile.TemporaryDirectory[str] | None
     ) -> None:
-        super().__init__(path, source, database)
+        super().__init__(path, database)
         self._folder = folder
         self.meta: Mapping[str, str] = {str(row["key"]): str(row["value"]) for row in self.rows("meta")}
         self.runs = [run for row in self.rows("run") if (run := self._run(row)) is not None]
@@ -310,7 +309,7 @@ class Recording(TableReader):
 
     def close(self) -> None:
         """Close the file."""
-        self._database.close()
+        self.database.close()
         if self._folder is not None:
             self._folder.cleanup()
 
@@ -337,7 +336,7 @@ class Recording(TableReader):
         try:
             # INDEXED BY fails if the index is missing or damaged, instead of scanning the whole table.
             indexed = statement.format(f"INDEXED BY {schema.RARE_INDEX}") + f" ORDER BY time_s DESC LIMIT {most}"
-            with self._database.query(indexed) as cursor:
+            with self.database.query(indexed) as cursor:
                 rows = cursor.fetchall()
         except (sqlite3.Error, UnicodeDecodeError):
             # An older recording lacks the index: scan its events.
@@ -354,7 +353,7 @@ class Recording(TableReader):
         """Readings of a table up to row ``row``, newest first, as far as they are readable."""
         try:
             statement = f"SELECT * FROM {table} WHERE rowid <= ? ORDER BY rowid DESC"
-            with self._database.query(statement, (row,)) as cursor:
+            with self.database.query(statement, (row,)) as cursor:
                 yield from self._samples(table, self.plausible(table, self.complete(table, cursor)))
         except (sqlite3.Error, UnicodeDecodeError) as error:
             if "no such table" not in str(error):  # older recordings have fewer tables
@@ -396,7 +395,7 @@ class Recording(TableReader):
         """
         if self._folder is None:
             return open_recording(self.path)
-        return _opened(self.path, self.source, "mode=ro", None)
+        return _opened(self.path, self.database.path, "mode=ro", None)
 
     def _row_at(self, table: str, time_s: float, high: int) -> int:
         low, statement = 0, f"SELECT time_s FROM {table} WHERE rowid >= ? ORDER BY rowid LIMIT 1"
@@ -404,7 +403,7 @@ class Recording(TableReader):
             # Row times ascend nearly everywhere; an unreadable row counts as too late.
             middle = (low + high + 1) // 2
             try:
-                with self._database.query(statement, (middle,)) as cursor:
+                with self.database.query(statement, (middle,)) as cursor:
                     row = cursor.fetchone()
             except sqlite3.Error:
                 row = None
@@ -475,16 +474,16 @@ def open_recording(path: Path) -> Recording:
         for log in log_files(path):
             if log.exists():
                 require_regular(log)  # SQLite also opens it
-        source, options = path, "mode=ro"
+        copy, options = path, "mode=ro"
         if reads_within():
             # SQLite opens the file by its name, which may belong to another file by then.
             folder = tempfile.TemporaryDirectory(prefix="gpudash-")
-            source, options = _copy_of_moment(path, Path(folder.name)), "mode=rw"
+            copy, options = _copy_of_moment(path, Path(folder.name)), "mode=rw"
         # No writer: it can be opened without locks, and a log left by a crash must be recovered.
         elif not being_written(path):
             if any(log.exists() and log.stat().st_size for log in log_files(path)[:1]):
                 folder = tempfile.TemporaryDirectory(prefix="gpudash-")
-                source, options = _copy(path, Path(folder.name)), "mode=rw"
+                copy, options = _copy(path, Path(folder.name)), "mode=rw"
             else:
                 # `immutable`: SQLite neither locks nor looks for a log, so a read-only folder will do.
                 options = "mode=ro&immutable=1"
@@ -496,23 +495,23 @@ def open_recording(path: Path) -> Recording:
             raise RecordingError(f"{error.filename} does not exist") from None
         which = getattr(error, "filename", None) or path
         raise RecordingError(f"{which} cannot be read ({getattr(error, 'strerror', None) or error})") from None
-    return _opened(path, source, options, folder)
+    return _opened(path, copy, options, folder)
 
 
-def _opened(path: Path, source: Path, options: str, folder: tempfile.TemporaryDirectory[str] | None) -> Recording:
-    """The recording ``path``, read from ``source``; closing it deletes ``folder``."""
+def _opened(path: Path, copy: Path, options: str, folder: tempfile.TemporaryDirectory[str] | None) -> Recording:
+    """The recording ``path``, read from ``copy``, which may be the file itself; closing it deletes ``folder``."""
     database: UntrustedDatabase | None = None
     try:
-        database = UntrustedDatabase(path, source, options)
-        _check_version(path, database)
-        return Recording(path, source, database, folder)
+        database = UntrustedDatabase(copy, options)
+        _check_version(database)
+        return Recording(path, database, folder)
     except (sqlite3.Error, UnicodeDecodeError, OSError, RecordingError) as error:
         if database is not None:
             database.close()
         if folder is not None:
             folder.cleanup()
         if isinstance(error, RecordingError):
-            raise
+            raise RecordingError(f"{path} {error}") from None
         raise RecordingError(f"{path} cannot be read ({error})") from None
 
 
@@ -551,22 +550,22 @@ def _copy(path: Path, folder: Path) -> Path:
     return target
 
 
-def _check_version(path: Path, database: UntrustedDatabase) -> None:
-    """Refuse a recording with an unsupported version."""
+def _check_version(database: UntrustedDatabase) -> None:
+    """Refuse a recording with an unsupported version; as `UntrustedDatabase`."""
     try:
         with database.query("SELECT value FROM meta WHERE key = 'format_version'") as cursor:
             row = cursor.fetchone()
     except sqlite3.Error:
-        raise RecordingError(f"{path} is not a recording: its table meta has no keys and values") from None
+        raise RecordingError("is not a recording: its table meta has no keys and values") from None
     if row is None:
         version = ""
     else:
         version = str(row[0]).split(".")[0]
     if not _VERSION.fullmatch(version):
-        raise RecordingError(f"{path} is not a recording: it does not say its format version")
+        raise RecordingError("is not a recording: it does not say its format version")
     if int(version) > int(schema.FORMAT_VERSION):
         raise RecordingError(
-            f"{path} has format {version} and this gpudash reads up to {schema.FORMAT_VERSION}; install a newer gpudash"
+            f"has format {version} and this gpudash reads up to {schema.FORMAT_VERSION}; install a newer gpudash"
         )
 
 

@@ -54,22 +54,20 @@ class UntrustedDatabase:
     """The tables of a recording, read-only. Queries may come from any thread, one at a time.
 
     Args:
-        path: path of the recording for error messages.
-        source: the file to open: the recording or a copy of it.
+        path: the file to open: the recording or a copy of it.
         options: parameters of SQLite's URI for the file, such as "mode=ro".
 
     Raises:
-        RecordingError: one sentence, if it is not a recording, or has other than plain tables.
+        RecordingError: why it is none, as what follows its name in a sentence.
         sqlite3.Error: if it cannot be read.
     """
 
-    def __init__(self, path: Path, source: Path, options: str) -> None:
-        self._path = path
-        self._source = source
+    def __init__(self, path: Path, options: str) -> None:
+        self.path = path
         self._steps = 0
         self._stopped: Callable[[], bool] | None = None
         self._interrupt: KeyboardInterrupt | None = None
-        self._connection = sqlite3.connect(f"{source.resolve().as_uri()}?{options}", uri=True, check_same_thread=False)
+        self._connection = sqlite3.connect(f"{path.resolve().as_uri()}?{options}", uri=True, check_same_thread=False)
         try:
             self._connection.row_factory = sqlite3.Row
             # Do not run functions used in an untrusted schema.
@@ -129,7 +127,7 @@ class UntrustedDatabase:
 
     def _most_steps(self) -> int:
         """Computed each time: a recording may grow."""
-        return FREE_STEPS + STEPS_PER_BYTE * self._source.stat().st_size
+        return FREE_STEPS + STEPS_PER_BYTE * self.path.stat().st_size
 
     def _schema(self) -> tuple[_Schema, bool]:
         """Type, name and definition of everything in the schema; and whether SQLite skipped its own checks."""
@@ -137,7 +135,7 @@ class UntrustedDatabase:
             return self._definitions(), False
         except sqlite3.DatabaseError as error:
             if "not a database" in str(error):
-                raise RecordingError(f"{self._path} is not a recording: it is no SQLite file") from None
+                raise RecordingError("is not a recording: it is no SQLite file") from None
             # SQLite refuses a file shorter than its header says, unless the schema is writable (btree.c, lockBtree).
             self._connection.execute("PRAGMA writable_schema = ON")
             # SQLite then does not check definitions, so `_check` examines each.
@@ -153,10 +151,10 @@ class UntrustedDatabase:
         """Refuse a file whose tables are not plain tables.
 
         Raises:
-            RecordingError: one sentence.
+            RecordingError: as for the class.
         """
         if not any(name.lower() == "meta" for kind, name, _sql in found if kind in ("table", "view")):
-            raise RecordingError(f"{self._path} is not a recording: it is a SQLite file without the table meta")
+            raise RecordingError("is not a recording: it is a SQLite file without the table meta")
         for kind, name, sql in found:
             strange = ""
             if kind in ("table", "view") and (unchecked or name.lower() in TABLES):
@@ -164,7 +162,7 @@ class UntrustedDatabase:
             elif unchecked and sql is not None and not _names(_INDEX.match(sql), name):
                 strange = f"its {kind} {name:.40} is none that a recording has"
             if strange:
-                raise RecordingError(f"{self._path} is not a recording: {strange}")
+                raise RecordingError(f"is not a recording: {strange}")
 
 
 def _strange(kind: str, name: str, sql: str) -> str:

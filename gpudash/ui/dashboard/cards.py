@@ -6,7 +6,7 @@ One card per device: its memory as a bar, everything else as a line of figures.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
@@ -416,27 +416,6 @@ def gpu_card(store: Store, gpu: Gpu, name: str, warn_ratio: float) -> CardConten
     generation, width = _number(store, "gpu", "pcie_generation", key), _number(store, "gpu", "pcie_width", key)
     if generation is not None and width is not None:
         facts.append(f"Gen{generation:.0f} x{width:.0f}")
-    details = [f"{text}: {format_bytes(size)}" for _colour, size, text in bands]
-    if is_program_card(name):
-        details.append("the card of a watched program, separate from this session's own")
-    if gpu.simulated:
-        details.append("only the memory accounting of this GPU exists; the CPU computes")
-    elif gpu.by_torch:
-        details.append("reported by torch while a run uses it; nothing else is known about this GPU")
-        if gpu.shared_memory:
-            details.append("of the maximum that Metal recommends for one program; what others hold is not reported")
-    elif gpu.shared_memory:
-        held = [size for row in store.processes(key) if isinstance(size := row.get("memory_bytes"), int | float)]
-        details.append(f"held by programs on the GPU: {format_bytes(sum(held)) if held else NOT_REPORTED}")
-        details.append("it has no memory of its own: what programs on the CPU use is missing here, too")
-    else:
-        details.append(f"driver reserved: {format_bytes(_number(store, 'gpu', 'driver_reserved_bytes', key))}")
-    details.append(f"free: {format_bytes(_number(store, 'gpu', 'free_bytes', key))}")
-    details += _health(store, key)
-    if gpu.parent:
-        details.append(OF_AN_INSTANCE)
-    elif gpu.instances:
-        details.append(f"divided into {gpu.instances} MIG instances, which programs use instead")
     product = short_product(gpu.product)
     if gpu.simulated:  # the badge says so beside it, where the name's words have little room
         product = known_product(gpu.product) or product
@@ -451,9 +430,34 @@ def gpu_card(store: Store, gpu: Gpu, name: str, warn_ratio: float) -> CardConten
         mark_ratio=warn_ratio,
         facts=facts,
         state=_state_text(gpu, state),
-        details="\n".join(details),
+        details="\n".join(_gpu_details(store, gpu, name, bands)),
         simulated=gpu.simulated,
     )
+
+
+def _gpu_details(store: Store, gpu: Gpu, name: str, bands: Sequence[tuple[str, float, str]]) -> Iterator[str]:
+    """What the tooltip of a GPU's card says, line by line."""
+    yield from (f"{text}: {format_bytes(size)}" for _colour, size, text in bands)
+    if is_program_card(name):
+        yield "the card of a watched program, separate from this session's own"
+    if gpu.simulated:
+        yield "only the memory accounting of this GPU exists; the CPU computes"
+    elif gpu.by_torch:
+        yield "reported by torch while a run uses it; nothing else is known about this GPU"
+        if gpu.shared_memory:
+            yield "of the maximum that Metal recommends for one program; what others hold is not reported"
+    elif gpu.shared_memory:
+        held = [size for row in store.processes(gpu.uuid) if isinstance(size := row.get("memory_bytes"), int | float)]
+        yield f"held by programs on the GPU: {format_bytes(sum(held)) if held else NOT_REPORTED}"
+        yield "it has no memory of its own: what programs on the CPU use is missing here, too"
+    else:
+        yield f"driver reserved: {format_bytes(_number(store, 'gpu', 'driver_reserved_bytes', gpu.uuid))}"
+    yield f"free: {format_bytes(_number(store, 'gpu', 'free_bytes', gpu.uuid))}"
+    yield from _health(store, gpu.uuid)
+    if gpu.parent:
+        yield OF_AN_INSTANCE
+    elif gpu.instances:
+        yield f"divided into {gpu.instances} MIG instances, which programs use instead"
 
 
 def _health(store: Store, key: str) -> list[str]:

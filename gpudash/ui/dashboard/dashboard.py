@@ -555,22 +555,25 @@ class Dashboard(PlotsPage):
         elif isinstance(event, RemediesFound) and not self.result.isHidden() and self._resulting is not None:
             self._fill_result(self._resulting)
         elif isinstance(event, RunStarted):
-            self.leave_first_screen()
-            self.plots.cover(covered=False)
-            if self.view.held:
-                self.view.follow()
-        if isinstance(event, RunStarted) and event.workload == WATCH:
+            self._take_start(event)
+        elif isinstance(event, Note) and event.topic == Topic.DEVICE and self._follows_program():
+            self._awaited_device = event.details.get("device")
+
+    def _take_start(self, event: RunStarted) -> None:
+        self.leave_first_screen()
+        self.plots.cover(covered=False)
+        if self.view.held:
+            self.view.follow()
+        if event.workload == WATCH:
             run = RunView.of(event)
             self.tabs.output.begin(process_text(run), elsewhere="pid" in event.spec)
             self.tabs.show_output(requested=False)
             self._printing = self._requested_program()
             self._awaited_device = event.device
-        elif isinstance(event, RunStarted):
-            self.tabs.leave_output()
-            if self._selected is not None and self._selected == self._shown_for_program:
-                self._awaited_device = event.device  # the program's card is not that of this run
-        elif isinstance(event, Note) and event.topic == Topic.DEVICE and self._follows_program():
-            self._awaited_device = event.details.get("device")
+            return
+        self.tabs.leave_output()
+        if self._selected is not None and self._selected == self._shown_for_program:
+            self._awaited_device = event.device  # the program's card is not that of this run
 
     def _hold_run(self) -> None:
         """Keep the whole of the run that just ended in view; leave a paused view alone, the user chose it."""

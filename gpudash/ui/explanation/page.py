@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QGuiApplication, QKeySequence, QShortcut
+from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication, QFrame, QPushButton, QWidget
 
 from gpudash.devices.names import SIMULATED_PRODUCT, shown_name
@@ -39,6 +39,7 @@ from gpudash.ui.explanation.program import MOST_STACK_PX, ProgramPanel
 from gpudash.ui.plots.menu import PlotMenu
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
+from gpudash.ui.widgets.focus_group import shortcut_within
 from gpudash.ui.widgets.labels import search_field, title_label, worded_button
 from gpudash.ui.widgets.layouts import in_column, in_halves, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, without_mnemonics
@@ -145,21 +146,16 @@ class ExplanationPage(QWidget):
         self.program.change.stop_wanted.connect(self.stop_wanted)
         panes = (self.bar, self.owners.table.view, self.plots)
         for number, pane in enumerate(panes, 1):
-            self._key(str(number), lambda pane=pane: self._focus(pane))
-        self._key("4", lambda: self.program.text.setFocus(Qt.FocusReason.ShortcutFocusReason))
-        self._key("/", lambda: self.owners.search.setFocus(Qt.FocusReason.ShortcutFocusReason))
-        self._key("T", self.owners.total.toggle)
-        self._key("Esc", self.leave)
+            shortcut_within(self, str(number), partial(self._focus, pane))
+        shortcut_within(self, "4", lambda: self.program.text.setFocus(Qt.FocusReason.ShortcutFocusReason))
+        shortcut_within(self, "/", lambda: self.owners.search.setFocus(Qt.FocusReason.ShortcutFocusReason))
+        shortcut_within(self, "T", self.owners.total.toggle)
+        shortcut_within(self, "Esc", self.leave)
 
     def _focus(self, pane: QWidget) -> None:
         if pane is self.plots and self.plots.isHidden():
             pane = self.blocks.view
         pane.setFocus(Qt.FocusReason.ShortcutFocusReason)
-
-    def _key(self, key: str, act: object) -> None:
-        shortcut = QShortcut(QKeySequence(key), self)
-        shortcut.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
-        shortcut.activated.connect(act)
 
     def show_explanation(
         self,

@@ -113,11 +113,11 @@ def open_stream(workspace: Workspace, stream: TextIO) -> None:
     from gpudash.telemetry.recording.recorder import RecordingError
 
     try:
-        opened = OpenedReplay(Incoming(stream), STREAM_TITLE)
+        file = OpenedReplay(Incoming(stream), STREAM_TITLE)
     except (RecordingError, OSError) as error:
         workspace.notice.report(f"Standard input cannot be shown: {error}")
         return
-    document = _recording(workspace, opened)
+    document = _recording(workspace, file)
     workspace.add(document, STREAM, document.title)
 
 
@@ -149,35 +149,35 @@ class _Recordings:
         self._workspace = workspace
         self._reading: list[OpenedRecording] = []
 
-    def read(self, found: FoundFile) -> Document:
+    def read(self, file: FoundFile) -> Document:
         """A document that reads a recording."""
         from gpudash.session.recordings.opener import OpenedRecording
 
-        return self._read(OpenedRecording(found.path, found.title))
+        return self._read(OpenedRecording(file.path, file.title))
 
-    def read_scalars(self, found: FoundFile) -> Document:
+    def read_scalars(self, file: FoundFile) -> Document:
         """A document that reads a TensorBoard log like a recording."""
         from gpudash.session.recordings.opener import OpenedRecording
         from gpudash.session.trackers.tensorboard_log import TensorBoardReplay
 
-        return self._read(OpenedRecording(found.path, found.title, read=TensorBoardReplay))
+        return self._read(OpenedRecording(file.path, file.title, read=TensorBoardReplay))
 
-    def _read(self, opened: OpenedRecording) -> Document:
+    def _read(self, file: OpenedRecording) -> Document:
         self._reading = [other for other in self._reading if not other.join(0)]
-        self._reading.append(opened)
-        return _recording(self._workspace, opened)
+        self._reading.append(file)
+        return _recording(self._workspace, file)
 
     def close(self) -> bool:
         """Wait for readers after their documents were closed; false if one did not end in time."""
-        joined = [opened.join(JOIN_S) for opened in self._reading]
+        joined = [file.join(JOIN_S) for file in self._reading]
         self._reading.clear()
         return all(joined)
 
 
-def _recording(workspace: Workspace, opened: OpenedRecording | OpenedReplay) -> RecordingDocument:
+def _recording(workspace: Workspace, file: OpenedRecording | OpenedReplay) -> RecordingDocument:
     from gpudash.ui.recordings.document import RecordingDocument
 
-    document = RecordingDocument(opened, workspace.colours, lambda: workspace.session.settings)
+    document = RecordingDocument(file, workspace.colours, lambda: workspace.session.settings)
     document.ready.connect(lambda: workspace.serve(document))
     document.refused.connect(lambda sentence: refuse(workspace, document, sentence))
     document.again.connect(workspace.run_again)
@@ -190,20 +190,20 @@ def refuse(workspace: Workspace, document: Document, sentence: str) -> None:
     workspace.notice.report(sentence)
 
 
-def _snapshot(workspace: Workspace, found: FoundFile) -> Document:
+def _snapshot(workspace: Workspace, file: FoundFile) -> Document:
     """A document that reads a snapshot in a separate process."""
     from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
     from gpudash.ui.snapshot.document import SnapshotDocument
 
-    return SnapshotDocument(OpenedSnapshot(found.path), workspace.colours)
+    return SnapshotDocument(OpenedSnapshot(file.path), workspace.colours)
 
 
-def _trace(workspace: Workspace, found: FoundFile) -> Document:
+def _trace(workspace: Workspace, file: FoundFile) -> Document:
     """A document that reads a torch.profiler trace in a separate process."""
     from gpudash.session.trackers.trace_opener import OpenedTrace
     from gpudash.ui.snapshot.trace_document import TraceDocument
 
-    return TraceDocument(OpenedTrace(found.path), workspace.colours)
+    return TraceDocument(OpenedTrace(file.path), workspace.colours)
 
 
 def _why_no_saving(workspace: Workspace) -> str:

@@ -432,8 +432,8 @@ class Script:
             "folder": _folder_problem(self.folder),
             "environment": _environment_problem(self.environment),
             "python": _python_problem(self.python),
-            "simulate": _card_problem(self.simulate),
-            "metric_pattern": _pattern_problem(self.metric_pattern),
+            "simulate": _problem(self.simulate, parse_simulated),
+            "metric_pattern": _problem(self.metric_pattern, check_pattern),
         }
         return {name: problem for name, problem in found.items() if problem}
 
@@ -537,21 +537,12 @@ def _python_problem(text: str) -> str:
     return f"{text} is not a program that can be run."
 
 
-def _pattern_problem(text: str) -> str:
+def _problem(text: str, check: Callable[[str], object]) -> str:
+    """What ``check`` raises for ``text``; "" if it accepts it, or there is none."""
     if not text:
         return ""
     try:
-        check_pattern(text)
-    except ValueError as error:
-        return str(error)
-    return ""
-
-
-def _card_problem(text: str) -> str:
-    if not text:
-        return ""
-    try:
-        parse_simulated(text)
+        check(text)
     except ValueError as error:
         return str(error)
     return ""

@@ -332,11 +332,11 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
         # New items have no bounds yet: the next `set_range` must update them.
         self._range = None
 
-    def _keep(self, items: dict[str, Line], names: set[str]) -> None:
-        for name in items.keys() - names:
-            self.box.removeItem(items.pop(name))
-        for name in names - items.keys():
-            items[name] = self._curve_item()
+    def _keep(self, lines: dict[str, Line], names: set[str]) -> None:
+        for name in lines.keys() - names:
+            self.box.removeItem(lines.pop(name))
+        for name in names - lines.keys():
+            lines[name] = self._new_line()
 
     def set_margins(self, left: float, top: float, right: float, bottom: float) -> None:
         """Set the margins around the plot area."""
@@ -372,18 +372,18 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
         style = "solid" if smoothed is not None or spec.pulses else spec.style
         self._set(self._raw[name], points, QPen(colour, spec.width), style, geometry)
 
-    def _curve_item(self) -> Line:
-        item = Line()
+    def _new_line(self) -> Line:
+        line = Line()
         # `ignoreBounds`: otherwise the view box asks each curve for its extent in every frame.
-        self.box.addItem(item, ignoreBounds=True)
-        return item
+        self.box.addItem(line, ignoreBounds=True)
+        return line
 
-    def _set(self, item: Line, points: Points | None, pen: QPen, style: Style, geometry: Geometry) -> None:
+    def _set(self, line: Line, points: Points | None, pen: QPen, style: Style, geometry: Geometry) -> None:
         if points is None or not len(points[0]):
-            if item.xData is not None and len(item.xData):
-                item.setData(_EMPTY, _EMPTY)
+            if line.xData is not None and len(line.xData):
+                line.setData(_EMPTY, _EMPTY)
             return
-        # Set once, not in every frame: `setData` repaints the item.
+        # Set once, not in every frame: `setData` repaints the line.
         t, y = points
         connect: object = "finite"
         if style != "solid" and (pattern := dashes(t, geometry.seconds_per_pixel, style)) is not None:
@@ -394,12 +394,12 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
         # Cosmetic, with a width in device pixels: the transform of the view box would stretch it with the data.
         pen.setWidth(max(1, round(pen.width() * self.devicePixelRatioF() * text_scale())))
         pen.setCosmetic(True)
-        if pen != item.opts["pen"]:
-            item.setPen(pen)
+        if pen != line.opts["pen"]:
+            line.setPen(pen)
         smooth_edges = len(t) < (DENSE * self._area.width() if pen.width() == 1 else WIDE_POINTS)
         # Relative to now: the transform uses single precision, and seconds since the start of a long session would
         # lose digits.
-        item.setData(t - geometry.origin_s, y, connect=connect, antialias=smooth_edges)
+        line.setData(t - geometry.origin_s, y, connect=connect, antialias=smooth_edges)
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)

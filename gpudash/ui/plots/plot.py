@@ -1,4 +1,4 @@
-"""One plot: its legend, canvas and axes. It receives its data; the stack reads them from the store."""
+"""One plot: its legend, canvas and axes. It receives its points; the stack reads them from the store."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from gpudash.ui.plots.prediction.ghost import GhostView, verdict_colour
 from gpudash.ui.plots.prediction.peak_handle import PeakHandle
 from gpudash.ui.plots.prediction.peak_rows import peak_group
 from gpudash.ui.plots.prediction.remedy import RemedyView
-from gpudash.ui.plots.reading import Group, PlotData, PlotRequest, Row
+from gpudash.ui.plots.reading import Group, PlotPoints, PlotRequest, Row
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.text_size import scaled
@@ -82,7 +82,7 @@ class TimePlot(QWidget):
         self._running_ghost: RunningGhost | None = None
         self._deviations: Sequence[Deviation] = ()
         self._requests: RequestLog | None = None
-        self._data = PlotData()
+        self._points = PlotPoints()
         self._stack: tuple[Floats, list[Floats | None]] = (np.empty(0), [])
         self._forecast: Sequence[tuple[float, float]] = ()
         self._margins = (40.0, 4.0, 8.0, 4.0)
@@ -287,9 +287,9 @@ class TimePlot(QWidget):
         return len(self._forecast) > 1
 
     @property
-    def data(self) -> PlotData:
-        """The data as last drawn."""
-        return self._data
+    def points(self) -> PlotPoints:
+        """The points as last drawn."""
+        return self._points
 
     def set_description(self, text: str) -> None:
         """Set the accessible description of what the plot shows."""
@@ -339,9 +339,9 @@ class TimePlot(QWidget):
         frame = self.canvas.frame
         return frame.width_of(left), frame.width_of(right) if right is not None else 0.0
 
-    def take(self, data: PlotData, now_s: float) -> None:
-        """Accept new data and fit the y axis; `draw` paints them."""
-        self._data = data
+    def take(self, points: PlotPoints, now_s: float) -> None:
+        """Accept new points and fit the y axis; `draw` paints them."""
+        self._points = points
         if self._ghost is not None:
             # While the handle is dragged the axis must stay, or the peak would move away from the pointer.
             if not self.handle.dragging:
@@ -351,10 +351,10 @@ class TimePlot(QWidget):
             return
         bands = [curve for curve in self.spec.curves if curve.stack]
         known = None
-        if data.known:
-            known = [data.known.get(curve.name) for curve in bands]
+        if points.known:
+            known = [points.known.get(curve.name) for curve in bands]
         # `known`: each band's value at the others' times, as thinning kept different times for each.
-        self._stack = stacked([data.points.get(curve.name) for curve in bands], known)
+        self._stack = stacked([points.raw.get(curve.name) for curve in bands], known)
         self._scale.update(*self._reach(), now_s, self._most())
 
     def draw(self, marks: Sequence[Mark], rows: Sequence[Row]) -> None:
@@ -473,8 +473,8 @@ class TimePlot(QWidget):
         areas = []
         # In axis values, so that both edges are logarithms or neither is.
         for curve in self.spec.curves:
-            upper = self._in_drawn_values(curve, self._data.points.get(curve.name), geometry)
-            lower = self._in_drawn_values(curve, self._data.points.get(curve.down_to), geometry)
+            upper = self._in_drawn_values(curve, self._points.raw.get(curve.name), geometry)
+            lower = self._in_drawn_values(curve, self._points.raw.get(curve.down_to), geometry)
             if curve.down_to and upper is not None and lower is not None:
                 colour = QColor(self._palette.curves[curve.colour])
                 colour.setAlphaF(BETWEEN_ALPHA)
@@ -482,11 +482,11 @@ class TimePlot(QWidget):
         self.canvas.bands.show_between(geometry, areas)
 
     def _draw_curve(self, curve: CurveSpec, geometry: Geometry) -> None:
-        points = self._data.points.get(curve.name)
+        points = self._points.raw.get(curve.name)
         # Before axis values are computed: bridging a pulse depends on time alone.
         if points is not None and curve.pulses:
             points = pulses(*points, BRIDGED_PX * geometry.seconds_per_pixel)
-        smoothed = self._data.smoothed.get(curve.name)
+        smoothed = self._points.smoothed.get(curve.name)
         self.canvas.show_curve(
             curve.name,
             self._in_drawn_values(curve, points, geometry),
@@ -551,7 +551,7 @@ class TimePlot(QWidget):
                 self._palette.curves[line.colour],
                 line.style,
             )
-            for line, value in zip(self.spec.lines, self._data.levels, strict=False)
+            for line, value in zip(self.spec.lines, self._points.levels, strict=False)
             if value is not None and not (self._scale.log and value <= 0)
         ]
 
@@ -618,7 +618,7 @@ class TimePlot(QWidget):
         result.extend(
             (curve, points[0], self._drawn(curve, points[1], geometry))
             for curve in self.spec.curves
-            if not curve.stack and (points := self._data.points.get(curve.name)) is not None
+            if not curve.stack and (points := self._points.raw.get(curve.name)) is not None
         )
         return result
 
@@ -635,7 +635,7 @@ class TimePlot(QWidget):
             self._scale.refit()
         self._empty = empty
         if lows or self.spec.unit == "bytes":
-            for line, value in zip(self.spec.lines, self._data.levels, strict=False):
+            for line, value in zip(self.spec.lines, self._points.levels, strict=False):
                 if value is not None and (line.scales or empty) and not (self._scale.log and value <= 0):
                     lows.append(self._level(value))
                     highs.append(self._level(value))
@@ -645,7 +645,7 @@ class TimePlot(QWidget):
 
     def _most(self) -> float:
         """The capacity that is drawn now; earlier values may exceed it. Infinite if there is none."""
-        levels = zip(self.spec.lines, self._data.levels, strict=False)
+        levels = zip(self.spec.lines, self._points.levels, strict=False)
         return next((value for line, value in levels if line.colour == "capacity" and value is not None), math.inf)
 
     def _seen(self, times: Floats, values: Floats) -> Floats:
@@ -672,7 +672,7 @@ class TimePlot(QWidget):
         times = self._stack[0]
         columns = [self._seen(times, edge) for edge in self._stack[1] if edge is not None]
         for curve in self.spec.curves:
-            points = self._data.points.get(curve.name)
+            points = self._points.raw.get(curve.name)
             if not curve.stack and curve.axis == "left" and points is not None:
                 columns.append(drawn(self._seen(*points), log=self._scale.log))
         for values in columns:

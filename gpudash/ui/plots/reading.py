@@ -6,7 +6,7 @@ Smoothing is exponential and applies to a copy: the samples stay as they are.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -34,13 +34,13 @@ MARGIN_SHARE = 0.06
 
 
 @dataclass(slots=True)
-class PlotData:
-    """What a plot draws: points by curve name, smoothed points where requested, and the levels of its lines.
+class PlotPoints:
+    """What a plot draws: raw points by curve name, smoothed ones where requested, and the levels of its lines.
 
     `known` holds all samples of the bands if thinning kept different times for them.
     """
 
-    points: dict[str, Points] = field(default_factory=dict)
+    raw: dict[str, Points] = field(default_factory=dict)
     smoothed: dict[str, Points] = field(default_factory=dict)
     known: dict[str, Points] = field(default_factory=dict)
     levels: list[float | None] = field(default_factory=list)
@@ -130,31 +130,6 @@ class Row:
     kind: str = ""
 
 
-def read_plot(
-    store: Store, spec: PlotSpec, hidden: Iterable[str], span: tuple[float, float], columns: int, smoothing: Smoothing
-) -> PlotData:
-    """Read what ``spec`` shows of ``span``, thinned to ``columns`` columns. The caller holds ``store.lock``."""
-    data = PlotData()
-    for curve in spec.curves:
-        series = None
-        if curve.name not in hidden:
-            series = store.series(*curve.key)
-        if series is None:
-            continue
-        data.points[curve.name] = series.window(*span, columns)
-        smoothed = smoothing.of(curve, series)
-        if smoothed is not None and smoothed.extent() is not None:
-            data.smoothed[curve.name] = smoothed.window(*span, columns)
-    bands = [curve for curve in spec.curves if curve.stack and curve.name in data.points]
-    # Thinning keeps each curve's extremes, at different times; sums need all bands at the same times.
-    if len({data.points[curve.name][0].tobytes() for curve in bands}) > 1:
-        for curve in bands:
-            series = store.series(*curve.key)
-            if series is not None:
-                data.known[curve.name] = series.window(*span, ALL_SAMPLES)
-    return data
-
-
 def read_row(store: Store, curve: CurveSpec, time_s: float | None, smoothing: Smoothing) -> Row:
     """The curve's value at ``time_s``, or its newest. The caller holds ``store.lock``."""
     series = store.series(*curve.key)
@@ -183,15 +158,6 @@ def _ended_in_nan(store: Store, curve: CurveSpec) -> bool:
     if table == "run" and store.run is not None:
         metric = store.run.metrics.get(name)
     return metric is not None and metric.count > 0 and math.isnan(metric.last)
-
-
-def read_statistics(store: Store, curves: Iterable[CurveSpec], span: tuple[float, float]) -> list[Statistics | None]:
-    """Statistics of the raw samples in ``span``, one entry per curve. The caller holds ``store.lock``."""
-    result: list[Statistics | None] = []
-    for curve in curves:
-        series = store.series(*curve.key)
-        result.append(None if series is None else series.statistics(*span))
-    return result
 
 
 def value_at(series: Series, time_s: float) -> float | None:
@@ -259,22 +225,6 @@ class PlotLevels:
 
 
 Group = tuple[PlotSpec, list[Row]]
-
-
-def visible_rows(
-    store: Store,
-    specs: Iterable[PlotSpec],
-    hidden: Mapping[str, frozenset[str]],
-    time_s: float | None,
-    smoothing: Smoothing,
-) -> list[Group]:
-    """The readout: for each plot, one row per visible curve. The caller holds ``store.lock``."""
-    groups = []
-    for spec in specs:
-        out_of_sight = hidden.get(spec.id, frozenset())
-        shown = [curve for curve in spec.curves if curve.name not in out_of_sight]
-        groups.append((spec, [read_row(store, curve, time_s, smoothing) for curve in shown]))
-    return groups
 
 
 Floats = NDArray[np.float64]
@@ -350,7 +300,7 @@ class FrameData:
     are not due.
     """
 
-    plots: list[PlotData]
+    points: list[PlotPoints]
     groups: list[Group]
     read_s: float | None
     marks: list[Mark]
@@ -432,19 +382,21 @@ class FrameReader:
             force: whether everything is due.
         """
         span = self._view.range()
-        data = [self._read_plot(plot, self._view.drawn()) for plot in drawn]
-        hidden = {plot.spec.id: plot.hidden for plot in plots}
+        points = [self._read_plot(plot, self._view.drawn()) for plot in drawn]
         read_s = self._read_s(span)
-        groups = visible_rows(self._store, [plot.spec for plot in plots], hidden, read_s, self.smoothing)
+        groups = [
+            (plot.spec, [read_row(self._store, curve, read_s, self.smoothing) for curve in plot.curves])
+            for plot in plots
+        ]
         self.marks_kept.follow()
         curves = [curve for plot in plots for curve in plot.curves]
         return FrameData(
-            data,
+            points,
             groups,
             read_s,
             [mark for mark in self.marks_kept.shown if mark.time_s >= self._view.since_s],
             self._statistics(curves, force=force) if measure else None,
-            self._descriptions(drawn, data, force=force),
+            self._descriptions(drawn, points, force=force),
         )
 
     def _read_s(self, span: tuple[float, float]) -> float | None:
@@ -472,10 +424,23 @@ class FrameReader:
             return None
         return right
 
-    def _read_plot(self, plot: PlotRequest, span: tuple[float, float]) -> PlotData:
-        data = read_plot(self._store, plot.spec, plot.hidden, span, plot.columns, self.smoothing)
-        data.levels = [self._levels.of(line) for line in plot.spec.lines]
-        return data
+    def _read_plot(self, plot: PlotRequest, span: tuple[float, float]) -> PlotPoints:
+        """What ``plot`` shows of ``span``, thinned to its columns."""
+        points = PlotPoints(levels=[self._levels.of(line) for line in plot.spec.lines])
+        found = {curve.name: series for curve in plot.curves if (series := self._store.series(*curve.key)) is not None}
+        for curve in plot.curves:
+            series = found.get(curve.name)
+            if series is None:
+                continue
+            points.raw[curve.name] = series.window(*span, plot.columns)
+            smoothed = self.smoothing.of(curve, series)
+            if smoothed is not None and smoothed.extent() is not None:
+                points.smoothed[curve.name] = smoothed.window(*span, plot.columns)
+        bands = [curve.name for curve in plot.curves if curve.stack and curve.name in points.raw]
+        # Thinning keeps each curve's extremes, at different times; sums need all bands at the same times.
+        if len({points.raw[name][0].tobytes() for name in bands}) > 1:
+            points.known = {name: found[name].window(*span, ALL_SAMPLES) for name in bands}
+        return points
 
     def _statistics(
         self, curves: list[CurveSpec], *, force: bool
@@ -486,16 +451,20 @@ class FrameReader:
         if not (due or force or key != self._measured_key):
             return None
         self._measured_at, self._measured_key = self._clock(), key
-        return curves, read_statistics(self._store, curves, self._view.selection or self._view.range())
+        span = self._view.selection or self._view.range()
+        found = [self._store.series(*curve.key) for curve in curves]
+        return curves, [None if series is None else series.statistics(*span) for series in found]
 
-    def _descriptions(self, drawn: Sequence[PlotRequest], data: Sequence[PlotData], *, force: bool) -> list[str] | None:
+    def _descriptions(
+        self, drawn: Sequence[PlotRequest], points: Sequence[PlotPoints], *, force: bool
+    ) -> list[str] | None:
         if self._clock() - self._described_at < DESCRIBE_S and not force:
             return None
         self._described_at = self._clock()
         descriptions = []
-        for plot, fresh in zip(drawn, data, strict=True):
+        for plot, drawn_points in zip(drawn, points, strict=True):
             rows = [read_row(self._store, curve, None, self.smoothing) for curve in plot.curves]
-            descriptions.append(describe_plot(self._store, plot.spec, fresh, rows))
+            descriptions.append(describe_plot(self._store, plot.spec, drawn_points, rows))
         return descriptions
 
 
@@ -506,28 +475,28 @@ _STEADY = 1024 * 1024
 """Bytes per second below which memory counts as steady."""
 
 
-def describe_plot(store: Store, spec: PlotSpec, data: PlotData, rows: list[Row]) -> str:
+def describe_plot(store: Store, spec: PlotSpec, points: PlotPoints, rows: list[Row]) -> str:
     """One sentence on what the plot shows now. The caller holds ``store.lock``.
 
     Args:
         store: for the trend.
         spec: the plot.
-        data: as drawn, for the capacity.
+        points: as drawn, for the capacity.
         rows: the newest values of the visible curves.
     """
     bands = [row for row in rows if row.curve.stack and not row.curve.faint]
     if bands:
-        return f"{spec.title}, {_memory(store, spec, data, bands)}"
+        return f"{spec.title}, {_memory(store, spec, points, bands)}"
     values = [f"{row.curve.name} {format_value(row.curve.unit, row.value, row.curve.unit_name)}" for row in rows]
     return f"{spec.title}, now {', '.join(values) if values else 'every curve hidden'}"
 
 
-def _memory(store: Store, spec: PlotSpec, data: PlotData, bands: list[Row]) -> str:
+def _memory(store: Store, spec: PlotSpec, points: PlotPoints, bands: list[Row]) -> str:
     known = [row.value for row in bands if row.value is not None]
     if not known:
         return "no reading now"
     used = sum(known)
-    capacity = next((v for line, v in zip(spec.lines, data.levels, strict=False) if line.colour == "capacity"), None)
+    capacity = next((v for line, v in zip(spec.lines, points.levels, strict=False) if line.colour == "capacity"), None)
     if capacity is None:
         text = f"now {format_bytes(used)}"
     else:

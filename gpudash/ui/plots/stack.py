@@ -633,8 +633,8 @@ class PlotStack(QFrame):
         return plot
 
     def _draw(self, plots: Sequence[TimePlot], frame: FrameData, newest: float) -> None:
-        for plot, data in zip(plots, frame.plots, strict=True):
-            plot.take(data, newest)
+        for plot, points in zip(plots, frame.points, strict=True):
+            plot.take(points, newest)
         # After `take`, which fits the y axes (their ticks decide the widths), and before anything is drawn.
         self._align()
         groups = [self._plots[spec.id].group(spec, group) for spec, group in frame.groups]

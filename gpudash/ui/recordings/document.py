@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
-from PySide6.QtGui import QFontMetrics, QKeyEvent, QKeySequence, QResizeEvent, QShortcut
+from PySide6.QtGui import QFontMetrics, QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import (
     QHBoxLayout,
     QLabel,
@@ -35,6 +35,7 @@ from gpudash.ui.forms.script_form import ScriptForm
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.fields import ChoiceField
+from gpudash.ui.widgets.focus_group import shortcut_within
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.notice import Notice
 from gpudash.ui.widgets.opening_page import OpeningPage
@@ -272,7 +273,7 @@ class RecordingDocument(Document):
     """One recording: a progress page until it is read, then the dashboard.
 
     Args:
-        opened: the recording, which is being read.
+        file: the recording, which is being read.
         palette: the window's colours.
         settings: called when the recording has been read; returns the current settings.
 
@@ -287,12 +288,12 @@ class RecordingDocument(Document):
     again = Signal(object)
 
     def __init__(
-        self, opened: OpenedRecording | OpenedReplay, palette: Palette, settings: Callable[[], Settings] = Settings
+        self, file: OpenedRecording | OpenedReplay, palette: Palette, settings: Callable[[], Settings] = Settings
     ) -> None:
         super().__init__()
-        self.title = opened.title
+        self.title = file.title
         self.setAccessibleName(f"Recording {self.title}")
-        self._opened = opened
+        self._file = file
         self._palette = palette
         self._settings = settings
         self._closed = False
@@ -312,9 +313,7 @@ class RecordingDocument(Document):
         self._stack.addWidget(self.opening)
         in_column(self._stack, parent=self, margins=(0, 0, 0, 0))
         # Escape closes only the progress page: the dashboard has its own uses for it.
-        self._escape = QShortcut(QKeySequence(Qt.Key.Key_Escape), self)
-        self._escape.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
-        self._escape.activated.connect(self.closed)
+        self._escape = shortcut_within(self, "Esc", self.closed.emit)
 
     def refresh(self) -> None:
         """Continue opening or playing, and draw what is new."""
@@ -343,7 +342,7 @@ class RecordingDocument(Document):
 
     def _poll(self) -> None:
         try:
-            replay = self._opened.poll()
+            replay = self._file.poll()
         except RecordingError as error:
             self.refused.emit(str(error))
             return
@@ -351,7 +350,7 @@ class RecordingDocument(Document):
         if replay is not None:
             self._replay, self._slices = replay, self._show(replay)
         else:
-            self.opening.show_progress(round(self._opened.part * self._opened.size_bytes), self._opened.size_bytes)
+            self.opening.show_progress(round(self._file.part * self._file.size_bytes), self._file.size_bytes)
 
     def _show(self, replay: Replay) -> Iterator[None]:
         """Replace the progress page with the dashboard, slice by slice: in one go it would freeze the window."""
@@ -457,9 +456,7 @@ class RecordingDocument(Document):
             unfinished = "Not started yet"
         seconds = end_s - start_s
         name = self._run_name(replay, run)
-        self.head.show_recording(
-            self._opened.path, replay.began_wall_s, run, seconds, unfinished, begun=begun, name=name
-        )
+        self.head.show_recording(self._file.path, replay.began_wall_s, run, seconds, unfinished, begun=begun, name=name)
         dashboard.panel.progress.unfinished = unfinished
         self.run_again.setEnabled(run is not None)
         # Fill the form once per run, since that takes a frame.
@@ -490,7 +487,7 @@ class RecordingDocument(Document):
             runs = list(replay.store.end.runs)
         name = self._run_name(replay, runs[0]) if len(runs) == 1 else ""
         if name:
-            self.title, self.title_tip = name, str(self._opened.path)
+            self.title, self.title_tip = name, str(self._file.path)
             self.setAccessibleName(f"Recording {name}")
             self.retitled.emit()
 
@@ -540,7 +537,7 @@ class RecordingDocument(Document):
         # Drop an unfinished generator before closing what it builds on.
         self._slices = iter(())
         self._parts.deleteLater()
-        self._opened.give_up()
+        self._file.give_up()
         if self._replay is not None:
             self._replay.close()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QRect, Qt
-from PySide6.QtGui import QColor, QGuiApplication, QKeySequence, QPainter, QPixmap, QShortcut
+from PySide6.QtGui import QColor, QGuiApplication, QPainter, QPixmap
 from PySide6.QtWidgets import QFileDialog, QStackedWidget, QWidget
 
 from gpudash.memory.explaining.explanation_text import report
@@ -22,6 +22,7 @@ from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
 from gpudash.system.foreign_files import source_line
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.document import Document
+from gpudash.ui.widgets.focus_group import shortcut_within
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.opening_page import OpeningPage
 
@@ -84,7 +85,7 @@ class SnapshotDocument(Document):
         in_column(self._stack, parent=self, margins=(0, 0, 0, 0))
         self.opening.cancelled.connect(self.closed)
         self.setFocusProxy(self._stack)
-        self._key("Esc", self.leave)
+        shortcut_within(self, "Esc", self.leave)
         opened.start()
         self._importing.start()
 
@@ -119,19 +120,14 @@ class SnapshotDocument(Document):
     def _add_keys(self) -> None:
         page = self.page
         for number in (1, 2, 3, 4):
-            self._key(str(number), partial(page.focus_pane, number))
-        self._key("/", lambda: page.chips.search.setFocus(Qt.FocusReason.ShortcutFocusReason))
-        self._key("P", lambda: page.go("peak"))
-        self._key("O", lambda: page.go("oom"))
-        self._key("T", page.who.total.toggle)
-        self._key("I", page.show_icicle)
-        self._key("Ctrl+C", self.copy_values)
-        self._key("Ctrl+Shift+C", self.copy_picture)
-
-    def _key(self, key: str, act: Callable[[], object]) -> None:
-        shortcut = QShortcut(QKeySequence(key), self)
-        shortcut.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
-        shortcut.activated.connect(act)
+            shortcut_within(self, str(number), partial(page.focus_pane, number))
+        shortcut_within(self, "/", lambda: page.chips.search.setFocus(Qt.FocusReason.ShortcutFocusReason))
+        shortcut_within(self, "P", lambda: page.go("peak"))
+        shortcut_within(self, "O", lambda: page.go("oom"))
+        shortcut_within(self, "T", page.who.total.toggle)
+        shortcut_within(self, "I", page.show_icicle)
+        shortcut_within(self, "Ctrl+C", self.copy_values)
+        shortcut_within(self, "Ctrl+Shift+C", self.copy_picture)
 
     @property
     def ready(self) -> bool:

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QScrollArea, QStackedWidget, QWidget
 
 from gpudash.memory.profiler_trace.profile import PROFILE_MEMORY, TraceProfile, peak_sentence
@@ -19,6 +18,7 @@ from gpudash.ui.dashboard.tabs.operators_tab import LEAST_TIMELINE_HEIGHT, Opera
 from gpudash.ui.plots.painting.scenes import SceneWidget
 from gpudash.ui.snapshot.trace_plot import MARGINS, memory_scene, styles
 from gpudash.ui.widgets.fields import ChoiceField
+from gpudash.ui.widgets.focus_group import shortcut_within
 from gpudash.ui.widgets.labels import search_field, worded_label
 from gpudash.ui.widgets.layouts import in_column, in_halves, in_row
 from gpudash.ui.widgets.opening_page import OpeningPage
@@ -54,15 +54,10 @@ class TraceDocument(Document):
         self._stack.addWidget(self.page)
         in_column(self._stack, parent=self, margins=(0, 0, 0, 0))
         self.setFocusProxy(self._stack)
-        self._key("Esc", self.leave)
-        self._key("Ctrl+C", self.copy_values)
-        self._key("/", lambda: self.page.search.setFocus(Qt.FocusReason.ShortcutFocusReason))
+        shortcut_within(self, "Esc", self.leave)
+        shortcut_within(self, "Ctrl+C", self.copy_values)
+        shortcut_within(self, "/", lambda: self.page.search.setFocus(Qt.FocusReason.ShortcutFocusReason))
         opened.start()
-
-    def _key(self, key: str, act: Any) -> None:
-        shortcut = QShortcut(QKeySequence(key), self)
-        shortcut.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
-        shortcut.activated.connect(act)
 
     @property
     def ready(self) -> bool:

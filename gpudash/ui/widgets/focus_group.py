@@ -1,16 +1,24 @@
-"""Several buttons that are one tab stop; the arrow keys move between them."""
+"""Keys that act where the focus is: in one widget, or in several buttons that are one tab stop."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from PySide6.QtCore import QEvent, QObject, Qt
-from PySide6.QtGui import QKeyEvent
+from PySide6.QtGui import QKeyEvent, QKeySequence, QShortcut
 from PySide6.QtWidgets import QWidget
 
 _UPRIGHT = {Qt.Key.Key_Up: -1, Qt.Key.Key_Down: 1}
 _ALONG = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}
+
+
+def shortcut_within(widget: QWidget, key: str, act: Callable[[], object]) -> QShortcut:
+    """A key that acts while the focus is in ``widget``."""
+    shortcut = QShortcut(QKeySequence(key), widget)
+    shortcut.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
+    shortcut.activated.connect(act)
+    return shortcut
 
 
 class FocusGroup(QObject):

@@ -202,17 +202,17 @@ class Workspace(QWidget):
         """All pages with session plots: those of the dashboards, and of each GPU's past."""
         return [self.dashboard, *(d.plots_page for d in self._open.values() if d.plots_page is not None)]
 
-    def document(self, key: Path | str) -> Document | None:
-        """The document added under ``key``; ``None`` if there is none."""
-        return self._open.get(key)
+    def document(self, path: Path | str) -> Document | None:
+        """The document added under ``path``; ``None`` if there is none."""
+        return self._open.get(path)
 
-    def is_open(self, key: Path | str) -> bool:
-        """Whether there is a document under ``key``."""
-        return key in self._open
+    def is_open(self, path: Path | str) -> bool:
+        """Whether there is a document under ``path``."""
+        return path in self._open
 
-    def show_path(self, key: Path | str) -> bool:
-        """Switch to the document added under ``key``; false if it is not open."""
-        document = self._open.get(key)
+    def show_path(self, path: Path | str) -> bool:
+        """Switch to the document added under ``path``; false if it is not open."""
+        document = self._open.get(path)
         if document is not None:
             self.bar.setCurrentIndex(self._stack.indexOf(document))
         return document is not None
@@ -240,28 +240,28 @@ class Workspace(QWidget):
             run: the run of a recording to show, counted from 1; without it, the view is left alone.
         """
         try:
-            found = find_file(path)
+            file = find_file(path)
         except ValueError as error:
             self.notice.report(str(error))
             return False
-        self.open_found(found, remember=remember, run=run)
+        self.open_file(file, remember=remember, run=run)
         return True
 
-    def open_found(self, found: FoundFile, *, remember: bool = True, run: int | None = None) -> None:
-        """Open what `find_file` found; as `open`."""
+    def open_file(self, file: FoundFile, *, remember: bool = True, run: int | None = None) -> None:
+        """As `open`, for a file that `find_file` has found."""
         self.notice.dismiss()
         if remember:
-            add_recent(found.path)
-        if not self.show_path(found.path):
+            add_recent(file.path)
+        if not self.show_path(file.path):
             # Documents are keyed by path: if it is open already, its tab comes to the front, and nothing is read
             # twice.
             try:
-                self.add(self.openers[found.kind](found), found.path, found.title)
+                self.add(self.openers[file.kind](file), file.path, file.title)
             except (OSError, ValueError, RuntimeError) as error:
-                self.notice.report(f"{found.title} cannot be opened: {error}")
+                self.notice.report(f"{file.title} cannot be opened: {error}")
                 return
         if run is not None:
-            self._open[found.path].show_run(run)
+            self._open[file.path].show_run(run)
 
     def open_dropped(self, paths: Iterable[Path]) -> None:
         """Open dropped files. A Python file becomes the script to run, a model folder the model to predict."""
@@ -277,15 +277,15 @@ class Workspace(QWidget):
             else:
                 self.open(path)
 
-    def add(self, document: Document, key: Path | str, title: str) -> None:
+    def add(self, document: Document, path: Path | str, title: str) -> None:
         """Open a tab for ``document`` and switch to it.
 
         Args:
             document: closed together with its tab.
-            key: the file it shows, or a unique name.
+            path: the file it shows, or a unique name.
             title: the tab's title; the tooltip of a file shows its whole path.
         """
-        self._open[key], self._titles[document] = document, title
+        self._open[path], self._titles[document] = document, title
         document.closed.connect(lambda: self.close_document(document))
         document.said.connect(self.report)
         document.retitled.connect(lambda: self._retitle(document))
@@ -293,7 +293,7 @@ class Workspace(QWidget):
         self._stack.addWidget(document)
         row = self.bar.addTab(_tab_text(document, title))
         # Only a file has a path to show.
-        self.bar.setTabToolTip(row, plain_tip(str(key) if isinstance(key, Path) else title))
+        self.bar.setTabToolTip(row, plain_tip(str(path) if isinstance(path, Path) else title))
         self.bar.setTabButton(row, QTabBar.ButtonPosition.RightSide, self._close_button(document, title))
         self.bar.show()
         self.bar.setCurrentIndex(row)
@@ -350,11 +350,11 @@ class Workspace(QWidget):
     def close_document(self, document: Document) -> None:
         """Close ``document`` and stop reading its file; does nothing if it is closed already."""
         # Also called by a document's own signal after it was closed from here.
-        key = next((key for key, other in self._open.items() if other is document), None)
-        if key is None:
+        path = next((path for path, other in self._open.items() if other is document), None)
+        if path is None:
             return
         # Remove it first: reactions to the closing must see it as closed.
-        del self._open[key], self._titles[document]
+        del self._open[path], self._titles[document]
         document.close_document()
         row = self._stack.indexOf(document)
         self._stack.removeWidget(document)

@@ -312,8 +312,7 @@ def _variables(namespace: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
 
 def _named(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
     if isinstance(value, torch.Tensor):
-        for tensor in tensors_in(value):
-            yield name, tensor
+        yield from ((name, tensor) for tensor in tensors_in(value))
         if value.is_leaf and value.grad is not None:
             yield f"{name}.grad", value.grad
     elif isinstance(value, nn.Module):
@@ -321,17 +320,12 @@ def _named(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
             yield f"{name}.{part}", parameter
             if parameter.grad is not None:
                 yield f"{name}'s gradients", parameter.grad
-        for part, buffer in value.named_buffers():
-            yield f"{name}.{part}", buffer
+        yield from ((f"{name}.{part}", buffer) for part, buffer in value.named_buffers())
     elif isinstance(value, torch.optim.Optimizer):
-        for tensor in tensors_in(list(value.state.values())):
-            yield f"{name}'s state", tensor
-    elif isinstance(value, dict):
-        for key, part in list(value.items()):
+        yield from ((f"{name}'s state", tensor) for tensor in tensors_in(list(value.state.values())))
+    elif isinstance(value, (dict, list, tuple)):
+        for key, part in list(value.items() if isinstance(value, dict) else enumerate(value)):
             yield from _named(f"{name}[{key!r}]", part)
-    elif isinstance(value, (list, tuple)):
-        for place, part in enumerate(value):
-            yield from _named(f"{name}[{place}]", part)
 
 
 def _on_host(namespace: dict[str, Any]) -> Iterator[LineBlock]:

@@ -173,40 +173,33 @@ def largest(tried: Callable[[int], Sized], size: int, limit: int, target: Target
     else:
         low, high = (0, size)
     known = {size: now}
-    # The limit lies between the bounds: `low` fits (or is 0), `high` does not (or is beyond the maximum).
-    if high - low > 1:
-        # The part that grows at the peak gives a second point of the line without another dry run.
-        if now.growing:
-            base = replace(now, size=0, need=now.need - now.growing)
-        else:
-            other = 2
-            if size > 1:
-                other = max(1, size // 2)
-            base = known[other] = tried(other)
-        last, leap = now, 1
-        for _ in range(MOST_TRIES):
-            if high - low <= 1:
-                break
-            next_size = _edge_between(known.get(low), known.get(high), target)
-            if next_size is None:
-                # Move away from the line by doubling steps: if needs jump, a line alone would creep towards the limit.
-                next_size = _on_line(base, last, target.room_bytes or 0)
-                if last.size == low:
-                    next_size = max(next_size, low + leap)
-                else:
-                    next_size = min(next_size, high - leap)
-                leap *= 2
-            # A guess outside the bounds is useless; halving always ends.
-            if not low < next_size < high:
-                if high > limit:
-                    next_size = limit
-                else:
-                    next_size = (low + high) // 2
-            last = known[next_size] = tried(next_size)
-            if last.fits:
-                low = next_size
+    # The part that grows at the peak gives a second point of the line without another dry run.
+    base = replace(now, size=0, need=now.need - now.growing)
+    if not now.growing and high - low > 1:
+        other = size // 2 or 2
+        base = known[other] = tried(other)
+    last, leap = now, 1
+    for _ in range(MOST_TRIES):
+        # The limit lies between the bounds: `low` fits (or is 0), `high` does not (or is beyond the maximum).
+        if high - low <= 1:
+            break
+        next_size = _edge_between(known.get(low), known.get(high), target)
+        if next_size is None:
+            # Move away from the line by doubling steps: if needs jump, a line alone would creep towards the limit.
+            next_size = _on_line(base, last, target.room_bytes or 0)
+            if last.size == low:
+                next_size = max(next_size, low + leap)
             else:
-                high = next_size
+                next_size = min(next_size, high - leap)
+            leap *= 2
+        # A guess outside the bounds is useless; halving always ends.
+        if not low < next_size < high:
+            next_size = limit if high > limit else (low + high) // 2
+        last = known[next_size] = tried(next_size)
+        if last.fits:
+            low = next_size
+        else:
+            high = next_size
     # Not found within `MOST_TRIES`: no answer is better than one that may be wrong.
     if high - low > 1:
         return None

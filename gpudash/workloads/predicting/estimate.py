@@ -224,11 +224,9 @@ class _Estimation:
 
     def _trace(self, spec: Spec, target: Target | None = None) -> Trace:
         """A run's requests on a device, by default the requested one."""
-        on_gpu = target is not None and target.device != "cpu"
-        if target is not None and on_gpu:
-            architecture = target.architecture
-        else:
-            architecture = self._target.architecture
+        if target is None or target.device == "cpu":
+            target = self._target
+        architecture = target.architecture
         return self._known(
             spec, (architecture,), lambda: [trace_of(spec, self._dry, self._level, architecture=architecture)]
         )[0]

@@ -255,11 +255,9 @@ class _ModelEstimation:
         return time.process_time() + self._follower.processor_s
 
     def _followed(self, spec: ModelSpec, target: Target | None = None) -> FollowedCode:
-        on_gpu = target is not None and target.device != "cpu"
-        if target is not None and on_gpu:
-            architecture = target.architecture
-        else:
-            architecture = self._target.architecture
+        if target is None or target.device == "cpu":
+            target = self._target
+        architecture = target.architecture
         key = spec.model_dump_json(), architecture
         if key not in self._known:
             followed = self._follower.follow({"model": spec.options}, architecture)

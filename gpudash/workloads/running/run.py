@@ -370,21 +370,19 @@ def confirm(device: torch.device, expected_uuid: str | None) -> None:
 
     if device.type == "cpu":
         return
-    if device.type == "sim":
-        count = getattr(torch, device.type).device_count()
-        if (device.index or 0) >= count:
-            raise WorkloadError("device", f"There is no {device}: {count} GPUs are simulated.", DEVICES_REMEDY)
-        return
-    if device.type in ("xpu", "mps"):
+    index = device.index or 0
+    if device.type in ("sim", "xpu", "mps"):
         module = getattr(torch, device.type)
-        if not module.is_available() or (device.index or 0) >= module.device_count():
-            raise WorkloadError("device", f"torch has no {device} here.", DEVICES_REMEDY)
-        return
+        count = module.device_count() if module.is_available() else 0
+        if index < count:
+            return
+        text = f"torch has no {device} here."
+        if device.type == "sim":
+            text = f"There is no {device}: {count} GPUs are simulated."
+        raise WorkloadError("device", text, DEVICES_REMEDY)
     simulated.refuse_cuda()
-    there = 0
-    if torch.cuda.is_available():
-        there = torch.cuda.device_count()
-    if (device.index or 0) >= there:
+    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if index >= there:
         built = torch.version.cuda or torch.version.hip
         build = "a CPU build"
         if built:

@@ -22,7 +22,7 @@ def test_a_lost_gpu_is_a_gap_in_the_drawing(stack: PlotStack, feed: Feed) -> Non
     feed.ticks(20, lost=True)
     feed.ticks(30)
     refresh(stack)
-    times, values = stack.plots[1].data.points["GPU"]
+    times, values = stack.plots[1].points.raw["GPU"]
     missing = times[[math.isnan(v) for v in values]]
     assert missing.min() == pytest.approx(5.0) and missing.max() == pytest.approx(6.9)
     picture = stack.plots[0].canvas.grab().toImage()
@@ -63,16 +63,16 @@ def _nearer(pixel: QColor, to: QColor, than: QColor) -> bool:
 
 def test_smoothed_curves_are_bold_over_the_faint_raw_ones_and_zero_is_raw(drawn: PlotStack) -> None:
     plot = drawn.plots[2]
-    assert not plot.data.smoothed
+    assert not plot.points.smoothed
     drawn.set_smoothing(0.9)
     refresh(drawn)
-    assert set(plot.data.smoothed) == {"loss"}
+    assert set(plot.points.smoothed) == {"loss"}
     raw, bold = plot.canvas._raw["loss"], plot.canvas._bold["loss"]
     assert bold.opts["pen"].width() == 2 and raw.opts["pen"].color().alphaF() < 0.5
     assert bold.getData()[0][-1] == raw.getData()[0][-1]
     drawn.set_smoothing(0.0)
     refresh(drawn)
-    assert not plot.data.smoothed and raw.opts["pen"].color().alphaF() == 1.0
+    assert not plot.points.smoothed and raw.opts["pen"].color().alphaF() == 1.0
     with pytest.raises(ValueError, match="smoothing"):
         drawn.set_smoothing(1.0)
 
@@ -147,5 +147,5 @@ def test_bands_never_add_up_to_more_than_was_ever_used(stack: PlotStack, store: 
     view.show(0.0, 300.0)
     refresh(stack)
     _, edges = stack.plots[0]._stack
-    assert edges[1] is not None and len(stack.plots[0].data.known) == 2
+    assert edges[1] is not None and len(stack.plots[0].points.known) == 2
     assert edges[1].max() == 8 * GIB

@@ -37,7 +37,7 @@ def test_pausing_the_view_loses_no_sample_and_following_ends_at_the_newest(
     assert len(times) == 251 and max(b - a for a, b in pairwise(times.tolist())) < 0.21
     assert view.range()[1] == store.newest_s
     plot = drawn.plots[1]
-    assert plot.data.points["GPU"][0][-1] == store.newest_s
+    assert plot.points.raw["GPU"][0][-1] == store.newest_s
 
 
 def test_all_plots_share_range_and_pixel_edges_whatever_their_labels(drawn: PlotStack, view: TimeView) -> None:

@@ -31,9 +31,9 @@ class FakeApp(ModuleType):
         super().__init__("gpudash.ui.app")
         self.given: list[tuple[str, Any]] = []
 
-    def run(self, found: FoundFile | None = None, begin: Any = None) -> tuple[int, bool]:
-        if found is not None:
-            self.given.append(("file", found.path))
+    def run(self, file: FoundFile | None = None, begin: Any = None) -> tuple[int, bool]:
+        if file is not None:
+            self.given.append(("file", file.path))
         else:
             begin(self)
         return 0, True

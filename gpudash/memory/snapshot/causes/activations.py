@@ -117,10 +117,10 @@ def _fewer_inner_steps(file: SourceFile, line: int, call: ast.Call) -> Iterator[
         yield Remedy(text, patch=number.patch(fewer), changes_training=True)
     given = keyword_of(call, "create_graph")
     assert given is not None
-    changed = file.replaced(given, "False")
-    if changed is not None:
+    patch = file.patch_of(given, "False")
+    if patch:
         text = f"{place}: create_graph=False, gradients of the first order, which keep no graph of the inner steps"
-        yield Remedy(text, patch=file.patch({changed[0]: (changed[1],)}), changes_training=True)
+        yield Remedy(text, patch=patch, changes_training=True)
 
 
 def step_next_to_the_state(case: Case) -> ProgramCause | None:
@@ -207,30 +207,31 @@ def smaller_generation(case: Case, lives: Ints, more: int | None = None) -> Iter
     if more is None:
         more = case.bytes_of(np.intersect1d(scaled, case.alive))
 
-    def passing(whole: int) -> Iterator[tuple[int, int]]:
-        """The largest reduction by a power of two that leaves room for the rest, else half of what gets past the
-        request."""
-        number = whole
-        passes: tuple[int, int] | None = None
-        while number > 1:
-            number //= 2
-            ran = case.resized(scaled, number / whole, request=True)
-            if ran.fits and ran.peak_reserved + more * number // whole <= case.capacity:
-                yield number, ran.peak_reserved
-                return
-            if ran.fits and passes is None:
-                passes = max(1, number // 2), ran.peak_reserved
-        if passes is not None:
-            yield passes
-
     for batch in batch_sizes(case, evaluates=True)[:1]:
         if batch.is_named:
-            for number, peak in passing(batch.value):
+            for number, peak in _passing(case, scaled, more, batch.value):
                 yield of_batch(case, batch, number, peak)
     for beams in list(numbers_given(case, BEAMS))[:1]:
-        for number, peak in passing(beams.value):
+        for number, peak in _passing(case, scaled, more, beams.value):
             text = f"{beams.place}: num_beams={number} in place of {beams.value}, which searches less"
             yield Remedy(text, predicted_peak_bytes=peak, verified_by=BY_REPLAY, patch=beams.patch(number))
+
+
+def _passing(case: Case, scaled: Ints, more: int, number: int) -> Iterator[tuple[int, int]]:
+    """The largest reduction by a power of two that leaves room for the rest, else half of what gets past the
+    request."""
+    whole = number
+    passes: tuple[int, int] | None = None
+    while number > 1:
+        number //= 2
+        ran = case.resized(scaled, number / whole, request=True)
+        if ran.fits and ran.peak_reserved + more * number // whole <= case.capacity:
+            yield number, ran.peak_reserved
+            return
+        if ran.fits and passes is None:
+            passes = max(1, number // 2), ran.peak_reserved
+    if passes is not None:
+        yield passes
 
 
 def of_batch(case: Case, found: BatchSize, batch: int, peak: int | None = None) -> Remedy:

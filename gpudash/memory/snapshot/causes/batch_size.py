@@ -341,10 +341,7 @@ class Number:
 
     def patch(self, value: int) -> str:
         """The diff that writes another number; "" if that is impossible within the line."""
-        changed = self.file.replaced(self.node, str(value))
-        if changed is None:
-            return ""
-        return self.file.patch({changed[0]: (changed[1],)})
+        return self.file.patch_of(self.node, str(value))
 
 
 def numbers_given(case: Case, name: str) -> Iterator[Number]:

@@ -26,14 +26,13 @@ def capped_process(case: Case) -> ProgramCause | None:
     if not capacity or share * capacity <= allowed:
         return None
     ran = case.on(int(share * capacity))
-    changed = file.replaced(value, f"{share:g}")
     place = f"{short(file.file)}:{call.lineno}"
     text = f"The cap of {format_bytes(allowed)} that {place} sets refused this: the GPU has more room."
     remedy = Remedy(
         f"{place}: {SETS_IT}({share:g}): {available(int(share * capacity))} for PyTorch",
         predicted_peak_bytes=ran.peak_reserved if ran.fits else None,
         verified_by=BY_REPLAY if ran.fits else "",
-        patch="" if changed is None else file.patch({changed[0]: (changed[1],)}),
+        patch=file.patch_of(value, f"{share:g}"),
     )
     return ProgramCause(text, (remedy,))
 

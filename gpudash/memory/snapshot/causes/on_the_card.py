@@ -58,13 +58,8 @@ def _loaded_on_host(file: SourceFile, call: ast.Call) -> str:
     if given is None and len(call.args) > 1:
         given = call.args[1]
     if given is not None:
-        changed = file.replaced(given, '"cpu"')
-    else:
-        text = ast.unparse(call)
-        changed = file.replaced(call, f'{text[:-1]}, map_location="cpu")')
-    if changed is None:
-        return ""
-    return file.patch({changed[0]: (changed[1],)})
+        return file.patch_of(given, '"cpu"')
+    return file.patch_of(call, f'{ast.unparse(call)[:-1]}, map_location="cpu")')
 
 
 def copied_model(case: Case) -> ProgramCause | None:
@@ -88,11 +83,7 @@ def copied_model(case: Case) -> ProgramCause | None:
             continue
         if method_of(call) == "AveragedModel" and keyword_of(call, "device") is None:
             write = 'AveragedModel(…, device="cpu"), which averages in host memory'
-            changed = file.replaced(call, f'{ast.unparse(call)[:-1]}, device="cpu")')
-            if changed is None:
-                patch = ""
-            else:
-                patch = file.patch({changed[0]: (changed[1],)})
+            patch = file.patch_of(call, f'{ast.unparse(call)[:-1]}, device="cpu")')
         elif method_of(call) == "deepcopy" and len(call.args) == 1:
             write, patch = _copied_to_host(file, statement, call)
     times = len(case.makings(lives))
@@ -112,11 +103,7 @@ def _copied_to_host(file: SourceFile, statement: ast.stmt | None, call: ast.Call
     model = call.args[0]
     if method_of(model) == "state_dict":
         copied = f'{{name: value.to("cpu", copy=True) for name, value in {ast.unparse(model)}.items()}}'
-        changed = file.replaced(call, copied)
-        patch = ""
-        if changed is not None:
-            patch = file.patch({changed[0]: (changed[1],)})
-        return f"{copied}, a copy in host memory", patch
+        return f"{copied}, a copy in host memory", file.patch_of(call, copied)
     write = "keep the copy in host memory (.cpu()), and move to it what it takes in"
     if call.end_lineno is None or call.end_col_offset is None:
         return write, ""

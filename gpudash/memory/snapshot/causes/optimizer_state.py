@@ -157,9 +157,7 @@ def _one_by_one(case: Case, call: ast.Call | None, file: SourceFile | None) -> I
     place = ""
     if call is not None and file is not None and keyword_of(call, "foreach") is None:
         place = f"{short(file.file)}:{call.lineno}: "
-        changed = file.replaced(call, f"{ast.unparse(call)[:-1]}, foreach=False)")
-        if changed is not None:
-            patch = file.patch({changed[0]: (changed[1],)})
+        patch = file.patch_of(call, f"{ast.unparse(call)[:-1]}, foreach=False)")
     yield Remedy(
         f"{place}foreach=False for the optimizer, which then updates one parameter at a time",
         predicted_peak_bytes=ran.peak_reserved,
@@ -219,10 +217,7 @@ def _as_sgd(file: SourceFile, call: ast.Call) -> str:
     arguments = [ast.unparse(parameters), f"lr={rate_text}"]
     if decay is not None:
         arguments.append(f"weight_decay={ast.unparse(decay)}")
-    changed = file.replaced(call, f"{owner}.SGD({', '.join(arguments)})")
-    if changed is None:
-        return ""
-    return file.patch({changed[0]: (changed[1],)})
+    return file.patch_of(call, f"{owner}.SGD({', '.join(arguments)})")
 
 
 def _is_true(value: ast.expr | None) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
@@ -247,29 +247,30 @@ def _annotate(
     if not len(time_us) or time_us[0] == NONE:
         return
     for phase, named in ((COMPILATION, _COMPILES), (OPTIMIZER, _OPTIMIZES)):
-        # An optimizer step may contain another one's: only the outermost pair counts.
-        depth = 0
-        began = 0
-        for annotation in annotations:
-            if named not in annotation.name:
-                continue
-            if annotation.stage == "START":
-                if depth == 0:
-                    began = annotation.time_us
-                depth += 1
-            elif depth:
-                depth -= 1
-                if depth == 0:
-                    begin, end = np.searchsorted(time_us, (began, annotation.time_us))
-                    if phase == OPTIMIZER:
-                        begin += _closure(of_stack[begin:end])
-                    code[begin:end] = phase
-        if depth:
-            # The snapshot was written before its end.
-            begin = int(np.searchsorted(time_us, began))
+        for began_us, ended_us in _outermost([annotation for annotation in annotations if named in annotation.name]):
+            begin, end = np.searchsorted(time_us, (began_us, ended_us))
             if phase == OPTIMIZER:
-                begin += _closure(of_stack[begin:])
-            code[begin:] = phase
+                begin += _closure(of_stack[begin:end])
+            code[begin:end] = phase
+
+
+def _outermost(annotations: Sequence[Annotation]) -> Iterator[tuple[int, int]]:
+    """Times of the outermost pairs: an optimizer step may contain another one's."""
+    depth = began_us = 0
+    for annotation in annotations:
+        if annotation.stage == "START":
+            if depth == 0:
+                began_us = annotation.time_us
+            depth += 1
+        elif depth:
+            depth -= 1
+            if depth == 0:
+                yield began_us, annotation.time_us
+    if depth:
+        yield began_us, _NEVER_US  # the snapshot was written before its end
+
+
+_NEVER_US = 2**63 - 1
 
 
 def _closure(of_stack: NDArray[np.uint8]) -> int:

@@ -302,9 +302,7 @@ class WholeRun(ProgramRerun):
             raise RemedyFailsError(self._remedy)
         if heard.refused is not None and self._remedy is None:
             capacity = heard.refused.get("capacity_bytes")
-            more = "what this computer can simulate"
-            if isinstance(capacity, int):
-                more = format_bytes(capacity)
+            more = format_bytes(capacity) if isinstance(capacity, int) else "what this computer can simulate"
             raise NeedUnknownError(unknown(f"it is more than {more}, as much as was tried"))
         if code == sandbox.NOT_HELD_BACK:
             raise NeedUnknownError(unknown("what it writes could not be held back while it was run again"))
@@ -321,10 +319,7 @@ class WholeRun(ProgramRerun):
         if len({card.index for card in cards}) < len(cards):
             raise NeedUnknownError(unknown("several of its processes share a card"))
         # If the program has not ended, the current step is incomplete.
-        if code == 0:
-            steps = heard.step
-        else:
-            steps = max(0, heard.step - 1)
+        steps = heard.step if code == 0 else max(0, heard.step - 1)
         needs = [need_of(card, steps=steps, is_whole=code == 0, seconds=self.seconds) for card in cards]
         return max(needs, key=lambda need: need.capacity_bytes)
 

@@ -425,27 +425,10 @@ def _named_fields(line: str) -> _Fields:
         kind, split = _kind(pair.name)
         if kind is None and of_networks and pair.is_assigned and pair.name not in _TIMES:
             several.append(_Metric("loss", pair.name, float(pair.value), is_assigned=True))
-            continue
-        if kind == "loss" and is_of_run:
+        elif kind == "loss" and is_of_run:
             several.append(_Metric("loss", pair.name, float(pair.value)))
-            continue
-        if kind in ("loss", "accuracy"):
-            value = float(pair.value)
-            is_ratio = False
-            if kind == "loss" and (pair.whole or pair.is_percent):
-                continue
-            if kind == "accuracy" and (pair.whole or pair.is_percent or "@" in pair.name):
-                whole = 100.0
-                if pair.whole:
-                    whole = float(pair.whole)
-                is_ratio = True
-                # 0 of 0
-                if whole:
-                    value /= whole
-                else:
-                    value = math.nan
-            of_validation = (split or pair.split) == "validation"
-            found[kind].append(_Metric(kind, pair.name, value, of_validation, is_ratio))
+        elif kind in ("loss", "accuracy"):
+            found[kind].extend(_metrics(kind, split, pair))
         elif kind == "step" and step is None and _WHOLE.fullmatch(pair.value):
             step = int(pair.value)
             total = _count(pair.whole)
@@ -462,6 +445,19 @@ def _named_fields(line: str) -> _Fields:
             step = int(counted[1])
             total = int(counted[2])
     return _Fields(step, total, epoch, found["loss"], found["accuracy"], several)
+
+
+def _metrics(kind: Kind, split: str, pair: _Pair) -> Iterator[_Metric]:
+    """The loss or accuracy of a pair; none for a loss that is a part of something."""
+    is_part = bool(pair.whole) or pair.is_percent
+    if kind == "loss" and is_part:
+        return
+    is_ratio = kind == "accuracy" and (is_part or "@" in pair.name)
+    value = float(pair.value)
+    if is_ratio:
+        whole = float(pair.whole or 100.0)
+        value = value / whole if whole else math.nan  # 0 of 0
+    yield _Metric(kind, pair.name, value, (split or pair.split) == "validation", is_ratio)
 
 
 def _pairs(line: str) -> Iterator[_Pair]:

@@ -272,31 +272,32 @@ def relay(
             for stream in (2, 1):
                 _written(stream, lines.unfinished(stream))
         for source in ready:
-            stream = sources[source]
-            data = os.read(source, CHUNK)
-            if data:
-                # Before it is written: a reader such as a pager may block the write, and the dashboard need not wait
-                # for that.
-                copies.put(stream, data)
-            passed = data
-            if lines is not None:
-                if data:
-                    passed = lines.passed(stream, data)
-                else:
-                    passed = lines.unfinished(stream)
-            if status is not None and passed:
-                status.passed(passed)
-            whole = _written(stream, passed) and bool(data)
-            copies.written()
             # Its pipe has ended, or has no reader: close it immediately, so that the program gets SIGPIPE as it would
             # without us.
-            if not whole:
+            if not _relay_once(source, sources[source], copies, lines, status):
                 poll.unregister(source)
                 os.close(source)  # if the reader has gone, the program notices on its own pipe
                 del sources[source]
         timeout_ms = None
         if status is not None:
             timeout_ms = status.refresh()
+
+
+def _relay_once(
+    source: int, stream: int, copies: Copies, lines: WholeLines | None, status: TerminalStatus | None
+) -> bool:
+    """Copy what is there; false if that is the end, or its reader has gone."""
+    passed = data = os.read(source, CHUNK)
+    if data:
+        # Before it is written: a reader such as a pager may block the write, and the dashboard need not wait for that.
+        copies.put(stream, data)
+    if lines is not None:
+        passed = lines.passed(stream, data) if data else lines.unfinished(stream)
+    if status is not None and passed:
+        status.passed(passed)
+    whole = _written(stream, passed) and bool(data)
+    copies.written()
+    return whole
 
 
 def _written(target: int, data: bytes) -> bool:

@@ -46,25 +46,17 @@ def peak_group(spec: PlotSpec, ghost: Ghost, then: Ghost | None, curves: Sequenc
         # Shown as unchanged if the text is the same, whatever the bytes are.
         return Row(curve, now, None, text, SAME if changed == text else changed, kind)
 
-    parts = ghost.parts
-    later_parts = {}
-    if then is not None:
-        later_parts = then.parts
-    rows = [row(curve, parts.get(curve.name), later_parts.get(curve.name)) for curve in curves]
+    later_parts = {} if then is None else then.parts
+    rows = [row(curve, ghost.parts.get(curve.name), later_parts.get(curve.name)) for curve in curves]
+    table = "host"
+    device: str | None = ""
     if spec.curves:
         table, _, device = spec.curves[0].key
-    else:
-        table, _, device = ("host", "", "")
-    highest = 0.0
-    if then is not None:
-        highest = then.highest
     total = CurveSpec((table, "predicted in all", device), "all", "bytes", "difference")
-    rows.append(row(total, ghost.highest, highest, "sum"))
+    rows.append(row(total, ghost.highest, 0.0 if then is None else then.highest, "sum"))
     if ghost.limit is not None:
         spare = replace(total, name="spare")
-        later = ""
-        if then is not None:
-            later = _spare_text(then, ghost.limit, name)
+        later = "" if then is None else _spare_text(then, ghost.limit, name)
         rows.append(Row(spare, ghost.limit - ghost.highest, None, _spare_text(ghost, ghost.limit, name), later, "rest"))
     return replace(spec, title=f"AT THE PEAK, {name}"), rows
 

@@ -21,7 +21,7 @@ from gpudash.ui.plots.canvas import Drag, Gestures
 from gpudash.ui.plots.overlay import PEN_STYLES
 from gpudash.ui.plots.painting.geometry import Geometry
 from gpudash.ui.plots.plot import TimePlot
-from gpudash.ui.plots.reading import PlotData, Row
+from gpudash.ui.plots.reading import PlotPoints, Row
 from gpudash.ui.plots.time_axis import TimeAxis
 from gpudash.ui.plots.view import SharedAxis, TimeView
 from gpudash.ui.widgets.labels import discard
@@ -215,7 +215,7 @@ class OverlayPlot(TimePlot):
         self.set_spec(replace(self.spec, curves=tuple(reversed(specs))))
         self._scale.refit()
         points = {spec.name: (curve.x, curve.y) for spec, curve in zip(specs, self.shown, strict=True)}
-        self.take(PlotData(points, levels=[line.value for line in self.spec.lines]), 0.0)
+        self.take(PlotPoints(points, levels=[line.value for line in self.spec.lines]), 0.0)
 
     def _curve_spec(self, place: int) -> CurveSpec:
         unit, unit_name = self.spec.unit, self.spec.unit_name

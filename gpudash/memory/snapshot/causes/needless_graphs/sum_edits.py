@@ -375,11 +375,7 @@ class _Accumulation:
         between = list(self.path[self.path.index(self.loop) + 1 : -1])
         contexts = [node for node in between if isinstance(node, ast.With)]
         # With autocast around the sum, the backward pass follows it, as torch recommends.
-        if any(not isinstance(node, ast.If | ast.For | ast.With) for node in between):
-            return None
-        if between[len(between) - len(contexts) :] != contexts:
-            return None
-        if any("autocast" not in ast.unparse(item.context_expr) for node in contexts for item in node.items):
+        if between[len(between) - len(contexts) :] != contexts or not all(map(_is_condition_or_autocast, between)):
             return None
         if not all(self._is_by_itself(node) for node in (self.adds, self.backward, *moved, *inserted)):
             return None
@@ -393,9 +389,8 @@ class _Accumulation:
         elif any(PART in line for line in self.file.lines):
             return None
         backward = ast.unparse(_Substitution(self.name, ast.Name(part, ast.Load())).visit(differentiated))
-        added = f"{self.name} = {self.name} + {part}.detach()"
-        if isinstance(self.adds, ast.AugAssign):
-            added = f"{self.name} += {part}.detach()"
+        operator = "+=" if isinstance(self.adds, ast.AugAssign) else f"= {self.name} +"
+        added = f"{self.name} {operator} {part}.detach()"
         lines = _Lines(self.file)
         if contexts:
             lines.replace(self.adds, [*first, added])
@@ -412,8 +407,6 @@ class _Accumulation:
         """Statements between the sum and its backward pass that clear gradients, to be removed, and for each place
         that resets the sum the statements that must clear them there; ``None`` if that cannot be determined.
         """
-        first = self.loop.lineno
-        last = self.loop.end_lineno or first
         at = self._block.index(self.backward)
         above = self._block[:at]
         below = self._block[at + 1 :]
@@ -421,6 +414,35 @@ class _Accumulation:
             return None
         if not self._is_within and self.loop not in self._block:
             return None
+        clearing = self._clearing(above, below)
+        if clearing is None:
+            return None
+        moved, kept = clearing
+        texts = list(dict.fromkeys(ast.unparse(node) for node in (*moved, *kept)))
+        if not texts or not self._resets:
+            return None
+        inserted: dict[ast.Assign, list[str]] = {}
+        for reset in self._resets:
+            is_below = reset in below
+            if not is_below and reset.lineno >= self.loop.lineno:
+                return None
+            # Iterations left over at the end of an epoch leave gradients behind, as they left a sum.
+            if kept and (is_below or not self._is_within):
+                continue
+            behind = below[below.index(reset) :] if is_below else []
+            if any(_calls(node, frozenset({"step"})) for node in behind) or not self._knows(texts, reset):
+                return None
+            inserted[reset] = texts
+        return moved, inserted
+
+    def _clearing(
+        self, above: Sequence[ast.stmt], below: Sequence[ast.stmt]
+    ) -> tuple[list[ast.Expr], list[ast.Expr]] | None:
+        """Statements that clear gradients: those between the sum and its backward pass, and those that may stay;
+        ``None`` if there are others, or gradients are used in between.
+        """
+        first = self.loop.lineno
+        last = self.loop.end_lineno or first
         moved: list[ast.Expr] = []
         kept: list[ast.Expr] = []
         for node in ast.walk(self.scope):
@@ -440,24 +462,7 @@ class _Accumulation:
                 moved.append(statement)
             elif first <= statement.lineno <= last or not self._is_within:
                 return None
-        texts = list(dict.fromkeys(ast.unparse(node) for node in (*moved, *kept)))
-        if not texts or not self._resets:
-            return None
-        inserted: dict[ast.Assign, list[str]] = {}
-        for reset in self._resets:
-            is_below = reset in below
-            if not is_below and (first <= reset.lineno <= last or reset.lineno > last):
-                return None
-            # Iterations left over at the end of an epoch leave gradients behind, as they left a sum.
-            if kept and (is_below or not self._is_within):
-                continue
-            behind: Sequence[ast.stmt] = ()
-            if is_below:
-                behind = below[below.index(reset) :]
-            if any(_calls(node, frozenset({"step"})) for node in behind) or not self._knows(texts, reset):
-                return None
-            inserted[reset] = texts
-        return moved, inserted
+        return moved, kept
 
     def _is_under_ifs(self) -> bool:
         between = self.backward_path[self.backward_path.index(self.loop) + 1 : -1]
@@ -557,6 +562,13 @@ def _calls(node: ast.AST, names: frozenset[str]) -> bool:
 
 def _is_in(node: ast.AST, statements: Sequence[ast.stmt]) -> bool:
     return any(node is inner for statement in statements for inner in ast.walk(statement))
+
+
+def _is_condition_or_autocast(node: ast.AST) -> bool:
+    """Whether a statement around others only runs them sometimes, several times, or under autocast."""
+    if isinstance(node, ast.With):
+        return all("autocast" in ast.unparse(item.context_expr) for item in node.items)
+    return isinstance(node, ast.If | ast.For)
 
 
 def _keeps_in_self(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
