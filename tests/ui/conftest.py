@@ -26,10 +26,14 @@ import_module("gpudash.ui.snapshot.page")  # not first in a thread: Python 3.11 
 OpenWindow = Callable[..., MainWindow]
 
 
-@pytest.fixture(params=["dark", "light"])
+IN_BOTH_THEMES = pytest.mark.parametrize("palette", ["dark", "light"], indirect=True)
+"""For tests of what is seen in the theme's colours."""
+
+
+@pytest.fixture
 def palette(request: pytest.FixtureRequest, qapp: QApplication) -> Palette:
-    """The palette in force, in either theme."""
-    return apply_theme(qapp, request.param)
+    """The palette in force: dark, where a test does not ask for another."""
+    return apply_theme(qapp, getattr(request, "param", "dark"))
 
 
 @pytest.fixture(autouse=True, scope="module")
