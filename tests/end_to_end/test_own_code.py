@@ -314,24 +314,31 @@ def test_code_that_chooses_a_gpu_by_itself_is_predicted_as_cuda(gpudash: Command
         assert abs(predicted - taken) <= 0.001 * taken, (found, library_trainings.ALLOCATED[name])
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("layer.to('cuda')", "Torch not compiled with CUDA enabled. Add --as-cuda, and"),
-        ("layer.to('cuda' if torch.cuda.is_available() else 'cpu')", "; or add --as-cuda, and code that looks for"),
-    ],
-)
-def test_code_that_misses_cuda_is_told_of_the_option_and_predicted_with_it(
-    gpudash: Command, tmp_path: Path, text: str, told: str
-) -> None:
+MISSES = """
+import torch
+
+def says_cuda(device):
+    return step_of(torch.nn.Linear(512, 512).to("cuda"))
+
+def looks(device):
+    return step_of(torch.nn.Linear(512, 512).to("cuda" if torch.cuda.is_available() else "cpu"))
+
+def step_of(layer):
+    return lambda: layer(torch.ones(8, 512, device=layer.weight.device)).sum().backward()
+"""
+
+
+def test_code_that_misses_cuda_is_told_of_the_option_and_predicted_with_it(gpudash: Command, tmp_path: Path) -> None:
     file = tmp_path / "train.py"
-    build = f"def build(device):\n    layer = torch.nn.Linear(512, 512)\n    {text}\n"
-    step = "    return lambda: layer(torch.ones(8, 512, device=layer.weight.device)).sum().backward()\n"
-    file.write_text(f"import torch\n\n\n{build}{step}", encoding="utf-8")
-    asked = ("estimate", "--callable", f"{file}:build", "--device", "sim:0", "--simulate", "h100", "--no-alternatives")
-    done = gpudash(*asked)
-    assert done.code == 1 and told in done.stderr, done.stderr
-    done = gpudash(*asked, "--as-cuda", "--json")
+    file.write_text(MISSES, encoding="utf-8")
+    card = ("--device", "sim:0", "--simulate", "h100", "--no-alternatives")
+    for name, told in (
+        ("says_cuda", "Torch not compiled with CUDA enabled. Add --as-cuda, and"),
+        ("looks", "; or add --as-cuda, and code that looks for"),
+    ):
+        done = gpudash("estimate", "--callable", f"{file}:{name}", *card)
+        assert done.code == 1 and told in done.stderr, done.stderr
+    done = gpudash("estimate", "--callable", f"{file}:looks", *card, "--as-cuda", "--json")
     assert done.code == 0, done.stderr
     assert done.document["by_category"]["weights"] >= 512 * 512 * 4
 
