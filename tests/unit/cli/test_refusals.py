@@ -110,12 +110,13 @@ REFUSED = {
     "watch --simulate 0 -- true": "no room for a tensor",
     "watch --simulate 8 -- true": "did you mean 8GiB?",
     "watch --simulate 300MiB -- true": "so simulate 302 MiB or more",
+    **{f"demo --scene {scene}": f"There is no scene {scene}. There are scenes 1 to 8." for scene in (0, 9, -1)},
     "export nowhere.gpudash --to csv -o out.csv": "nowhere.gpudash",
     "open prometheus:http://me:secret@host:9090": "GPUDASH_PROMETHEUS_TOKEN",
 }
 """Command line → what its sentence says."""
 
-WITHOUT_JSON = ("export", "open")
+WITHOUT_JSON = ("demo", "export", "open")
 
 
 @pytest.mark.parametrize("line", REFUSED, ids=lambda line: line[:60].strip())
