@@ -230,28 +230,6 @@ def test_a_decision_inside_a_library_is_told_with_its_line_and_something_that_ca
     assert "gpudash watch -- python" in told["remedy"]
 
 
-ASKING = """
-def build(device):
-    input("which model? ")
-"""
-
-
-def test_code_that_asks_for_input_gets_none_and_is_told_so(gpudash: Command, tmp_path: Path) -> None:
-    (tmp_path / "asking.py").write_text(ASKING, encoding="utf-8")
-    named = f"{tmp_path / 'asking.py'}:build"
-    found = gpudash("estimate", "--callable", named, "--simulate", "1GiB", "--json")
-    assert "the code raised EOFError" in found.document["error"]["message"]
-
-
-def test_a_library_that_is_missing_is_to_be_installed_or_found_in_another_python(
-    gpudash: Command, tmp_path: Path
-) -> None:
-    (tmp_path / "needy.py").write_text("import only_elsewhere\n", encoding="utf-8")
-    named = f"{tmp_path / 'needy.py'}:build"
-    found = gpudash("estimate", "--callable", named, "--simulate", "1GiB", "--json")
-    assert found.document["error"]["remedy"] == ("Install only_elsewhere, or name another Python with --python.")
-
-
 def test_a_program_that_is_no_python_is_told_in_one_sentence(gpudash: Command) -> None:
     echo = shutil.which("echo")
     found = gpudash("estimate", "--callable", "mine:build", "--simulate", "1GiB", "--json", "--python", str(echo))
@@ -378,13 +356,6 @@ def test_as_cuda_the_code_is_told_of_the_card_that_is_asked_for_and_what_is_othe
     (assumed,) = done.document["assumptions"]
     line = 1 + ASKS.splitlines().index("    layer = torch.compile(torch.nn.Linear(512, 512).cuda())")
     assert assumed.startswith(f"{file}:{line}: torch.compile is left out")
-
-
-def test_as_cuda_is_for_code_of_ones_own_and_for_a_gpu(gpudash: Command) -> None:
-    done = gpudash("estimate", "--as-cuda")
-    assert done.code == 2 and "--as-cuda is for your own code" in done.stderr
-    done = gpudash("estimate", "--callable", f"{LIBRARIES}:says_cuda", "--as-cuda", "--device", "cpu")
-    assert done.code == 2 and "--as-cuda lets code find a GPU, and the CPU is none." in done.stderr
 
 
 FAULTY = """

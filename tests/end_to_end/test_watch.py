@@ -244,5 +244,3 @@ def test_a_script_that_says_cuda_runs_on_a_simulated_gpu_and_is_told_of_it_where
     assert failed["error"]["remedy"].startswith(
         "Without a GPU a simulated one can answer as cuda: add --simulate 24GiB"
     )
-    refused = gpudash("watch", "--as-cuda", "--", sys.executable, str(script))
-    assert refused.code == 2 and "none is simulated" in refused.stderr

@@ -82,6 +82,8 @@ REFUSED = {
     "estimate --python python3 -- python a.py": "--python is not for a program, whose command names its Python.",
     "estimate --simulate 8GiB -- no-such-program": "There is no program no-such-program on PATH",
     "estimate --device cpu -- python": "the CPU is none",
+    "estimate --as-cuda": "--as-cuda is for your own code",
+    "watch --as-cuda -- true": "none is simulated",
     "estimate --simulate 8GiB -- python -Iu -c ''": "With -I Python does not load what predicts",
     "devices --simulate 0": "A GPU of 0 B has no room for a tensor",
     "devices --simulate 8": "did you mean 8GiB?",
@@ -141,3 +143,8 @@ def test_a_wrong_request_is_one_sentence_and_with_json_one_document(
 def test_a_model_that_is_not_there_is_no_matter_of_devices(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["estimate", "--model", str(home / "nothing")]) == 2
     assert capsys.readouterr().err.endswith("nothing is not there. Choose the folder of a model, or its config.json.\n")
+
+
+def test_code_that_is_to_find_a_gpu_is_predicted_for_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["estimate", "--callable", "a:b", "--as-cuda", "--device", "cpu"]) == 2
+    assert "--as-cuda lets code find a GPU, and the CPU is none." in capsys.readouterr().err
