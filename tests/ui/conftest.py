@@ -18,8 +18,8 @@ from gpudash.ui.colours import Palette
 from gpudash.ui.widgets.text_size import set_text_scale
 from gpudash.ui.widgets.theme import Choice, apply_colours, apply_theme
 from gpudash.ui.window.main_window import MainWindow
-from tests.ui.clock import Clock
 from tests.ui.fake_session import FakeSession
+from tests.unit.clock import Clock
 
 import_module("gpudash.ui.snapshot.page")  # not first in a thread: Python 3.11 cannot parse, as pytest does, in two
 

@@ -34,11 +34,11 @@ from gpudash.ui.widgets.theme import apply_colours
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
 from tests.ui.asked_form import ask_again, asked_window
-from tests.ui.clock import Clock
 from tests.ui.conftest import IN_BOTH_THEMES, OpenWindow, settle
 from tests.ui.estimates import FITS, SHORT
 from tests.ui.fake_session import FakeSession, gpu
 from tests.ui.plots.test_vectors import CORNER
+from tests.unit.clock import Clock
 from tests.unit.speed.made_up_times import made_up_time
 
 STAGES = ("forward", "backward", "optimizer")

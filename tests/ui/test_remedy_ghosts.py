@@ -14,11 +14,11 @@ from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB
 from tests.ui.asked_form import asked_window
-from tests.ui.clock import Clock
 from tests.ui.conftest import IN_BOTH_THEMES, OpenWindow, settle
 from tests.ui.estimates import CHECKPOINTING, SHORT
 from tests.ui.fake_session import FakeSession, gpu
 from tests.ui.test_ghost import ghost, memory, picture
+from tests.unit.clock import Clock
 
 
 @pytest.fixture
