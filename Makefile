@@ -70,8 +70,8 @@ newest: $(CUDA)/.ready  ## The fast tests of what meets torch, with the newest: 
 	$(CUDA)/bin/python -m tests.cuda_standin --torch $(CUDA_TORCH_NEWEST) --gpus 0 --program -m $(PYTEST_OPTIONS) -m "fast or window or sample" $(MEETING_TORCH)
 
 # lint, the wheel and the CUDA builds leave a core idle each, on which the tests are compiled.
-# Of tests that start processes it runs one half at each commit and the other at the next, of tables of programs every
-# fourth row, and none of those that take a minute: `make test-all` runs all.
+# Of the files of tests that start processes it runs one half at each commit and the other at the next, of tables of
+# programs every fourth row, and none of those that take a minute: `make test-all` runs all.
 check: SHARE = $(shell git rev-list --count HEAD)/2
 check:  ## Everything that CI has the time for.
 	$(MAKE) --jobs 4 --output-sync lint wheel $(CUDA)/.ready compiled

@@ -11,8 +11,9 @@ alone, and what is marked ``sample`` of the rest: five minutes on two cores, for
 ``--table-sample N`` runs every N-th row of what is marked ``table``: many programs of one kind, each started several
 times, whose rows seldom fail alone.
 
-``--share K/N`` runs of what starts processes or takes long one of N shares, chosen by the names of the tests: the
-shares together are all of it. ``make check`` takes the next share with each commit.
+``--share K/N`` runs of what starts processes or takes long one of N shares, chosen by the names of the files: what the
+tests of a file have in common is made for one share only, and the shares together are all of it. ``make check`` takes
+the next share with each commit.
 
 Where several workers share the machine, a test that is marked ``timed`` runs while no other does.
 """
@@ -141,7 +142,8 @@ def in_share(items: Sequence[Row], share: int, shares: int) -> tuple[list[Row], 
     kept, left = [], []
     for item in items:
         is_slow = item.get_closest_marker("process") or item.get_closest_marker("long")
-        if is_slow and zlib.crc32(_function(item).encode()) % shares != share % shares:
+        file = item.nodeid.partition("::")[0]
+        if is_slow and zlib.crc32(file.encode()) % shares != share % shares:
             left.append(item)
         else:
             kept.append(item)

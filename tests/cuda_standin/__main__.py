@@ -27,7 +27,10 @@ ROOT = Path(__file__).parents[2]
 LEFT_OUT = "values"
 """The mark of tests that need what a GPU computes, or how fast it is."""
 
-ALL = ("tests/gpu", "tests/cuda_standin")
+ON_A_GPU = tuple(sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/gpu/test_*_on_a_gpu.py")))
+"""The other tests in tests/gpu need no GPU, and run with all that do not."""
+
+ALL = (*ON_A_GPU, "tests/cuda_standin")
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,6 @@ class Run:
     Attributes:
         tests: files and folders.
         marks: pytest's expression over marks; tests that need a real GPU are left out anyway.
-        share: which part of them, and of how many: ``--share`` of the tests.
     """
 
     torch: str
@@ -45,12 +47,10 @@ class Run:
     capability: str
     tests: tuple[str, ...] = ALL
     marks: str = f"not {LEFT_OUT}"
-    share: str = "0/1"
 
     def __str__(self) -> str:
         gpus = "1 GPU" if self.devices == 1 else f"{self.devices} GPUs"
-        machine = f"torch {self.torch}, {gpus} of capability {self.capability}"
-        return machine if self.share == "0/1" else f"{machine}, share {self.share}"
+        return f"torch {self.torch}, {gpus} of capability {self.capability}"
 
 
 NEWEST, PINNED, OLDEST = "2.15.0", "2.13.0", "2.11.0"
@@ -67,18 +67,20 @@ BY_VERSION = (
 )
 """What another torch may do otherwise: the same, copies, whole models, and how a running program is entered."""
 
+RECORDED = ("tests/gpu/test_recorded.py",)
+"""What runs took on a card, with the oldest torch: with no other are they predicted to the byte."""
+
 QUICKER = f"not {LEFT_OUT} and not long"
 
 RUNS = (
-    Run(PINNED, 2, "8.0", share="1/2"),
-    Run(PINNED, 2, "8.0", share="0/2"),
+    Run(PINNED, 2, "8.0", ON_A_GPU),
+    Run(PINNED, 2, "8.0", ("tests/cuda_standin",)),
     Run(NEWEST, 2, "8.0", BY_VERSION, QUICKER),
-    Run(OLDEST, 2, "9.0", BY_VERSION, QUICKER),
+    Run(OLDEST, 2, "9.0", (*BY_VERSION, *RECORDED), QUICKER),
     Run(NEWEST, 1, "12.0", BY_CARD),
-    Run(PINNED, 1, "9.0", BY_CARD),
 )
 """Everything with the pinned version; what depends on the version with the others, and on the card on every card. Not
-every version meets every card with every number of GPUs. The longest run is two, so that no processor waits for it."""
+every version meets every card with every number of GPUs. What takes longest comes first."""
 
 DRIVER_LIBRARIES = ("libcuda.so", "libnvidia-ml.so")
 
@@ -142,7 +144,6 @@ def take(run: Run, folder: Path, extra: list[str]) -> Taken:
     report = folder / "report.xml"
     tests = () if any(word.startswith("tests/") for word in extra) else run.tests
     command = [sys.executable, "-m", "pytest", *tests, "-m", run.marks, "-q", "--no-header", f"--junitxml={report}"]
-    command += ["--share", run.share]
     command += ["-p", "no:cacheprovider", f"--basetemp={folder / 'pytest'}", *extra]
     done = subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
     seconds = time.monotonic() - began

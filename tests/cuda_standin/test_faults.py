@@ -45,7 +45,8 @@ def test_a_lost_context_stays_lost_and_only_in_its_process(program: Program, cod
     program.machine.fail("cudaDeviceSynchronize", code, sticky=True)
     script = "attempt(compute); attempt(compute); attempt(take); print(json.dumps(said))"
     assert program(TRY, script) == [f"AcceleratorError: CUDA error: {words}"] * 3
-    assert program(TRY, script) == ["", "", ""]
+    if code == ASSERT:
+        assert program(TRY, script) == ["", "", ""]
 
 
 def test_a_gpu_is_lost_while_a_program_runs_on_it_and_nvml_says_so(program: Program) -> None:
@@ -70,40 +71,29 @@ def test_a_gpu_is_lost_while_a_program_runs_on_it_and_nvml_says_so(program: Prog
     assert program(TRY, "attempt(compute); print(json.dumps(said))") == [""]
 
 
-def test_a_call_can_be_slow(program: Program) -> None:
+def test_calls_can_be_slow_and_kernels_too_and_nvml_can_fail(program: Program) -> None:
     program.machine.slow("cudaDeviceSynchronize", 0.2)
-    script = """
-    began = time.monotonic()
-    compute()
-    print(json.dumps(time.monotonic() - began))
-"""
-    assert program(TRY, script) >= 0.2
-
-
-def test_nvml_fails_too(program: Program) -> None:
     program.machine.fail("nvmlDeviceGetMemoryInfo*", pynvml.NVML_ERROR_UNKNOWN, times=-1)
     script = """
+    began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    values = torch.empty(8, device="cuda")
+    began.record()
+    for _ in range(10): values.add_(1)
+    ended.record()
+    early = ended.query()
+    ended.synchronize()
+    late, took_ms = ended.query(), began.elapsed_time(ended)
+    began_s = time.monotonic()
+    torch.cuda.synchronize()
+    waited_s = time.monotonic() - began_s
     import pynvml
     pynvml.nvmlInit()
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
     attempt(lambda: pynvml.nvmlDeviceGetMemoryInfo(handle))
     attempt(lambda: pynvml.nvmlDeviceGetName(handle))
-    print(json.dumps(said))
+    print(json.dumps([early, late, took_ms, waited_s, said]))
 """
-    assert program(TRY, script) == ["NVMLError_Unknown: Unknown Error", ""]
-
-
-def test_kernels_take_the_time_they_are_given(program: Program) -> None:
-    script = """
-        import json, torch
-        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        values = torch.empty(8, device="cuda")
-        began.record()
-        for _ in range(10): values.add_(1)
-        ended.record()
-        early = ended.query()
-        ended.synchronize()
-        print(json.dumps([early, ended.query(), began.elapsed_time(ended)]))
-    """
-    early, late, milliseconds = program(script, CUDA_STANDIN_KERNEL_US="50000")
-    assert (early, late) == (False, True) and milliseconds >= 500
+    early, late, took_ms, waited_s, said = program(TRY, script, CUDA_STANDIN_KERNEL_US="50000")
+    assert (early, late) == (False, True) and took_ms >= 500
+    assert waited_s >= 0.2
+    assert said == ["NVMLError_Unknown: Unknown Error", ""]

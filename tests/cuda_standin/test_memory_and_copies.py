@@ -138,7 +138,6 @@ graph.replay()
 """
 
 KINDS: dict[str, tuple[str, str]] = {
-    "segments": ("", ""),
     "expandable": ("expandable_segments:True", ""),
     "out of memory": ("", REFUSED),
     "pool of a graph": ("", GRAPH),

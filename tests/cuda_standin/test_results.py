@@ -171,8 +171,7 @@ def test_a_result_whose_size_numbers_decide_is_allocated_once(program: Program) 
 
 def test_nothing_is_computed_when_so_asked(program: Program) -> None:
     script = "import torch, json; print(json.dumps(torch.arange(5, device='cuda').sum().item()))"
-    assert program(script) == 10
-    assert program(script, CUDA_STANDIN_COMPUTED="0") == 0
+    assert program(script, CUDA_STANDIN_COMPUTED="0") == 0  # 10, where it is computed
 
 
 MODELS = ("llama", "mixtral", "clip", "t5", "llama_generates", "gpt2_generates", "graph")

@@ -69,13 +69,6 @@ def test_a_scene_whose_run_does_not_reach_its_end_ends_in_one(gpudash: Command) 
     assert "Traceback" not in outcome.stderr
 
 
-@pytest.mark.parametrize("scene", ["0", "9", "-1"])
-def test_a_scene_there_is_not_is_a_wrong_request(gpudash: Command, scene: str) -> None:
-    outcome = gpudash("demo", "--scene", scene)
-    assert outcome.code == 2
-    assert outcome.stderr.splitlines() == [f"There is no scene {scene}. There are scenes 1 to 8."]
-
-
 @pytest.mark.timed
 def test_an_interrupted_demo_ends_soon_and_says_so_by_its_code(home: Path) -> None:
     process = start_python(home, "-m", "gpudash", "demo", "--scene", "4", extra={"PYTHONUNBUFFERED": "1"})

@@ -104,15 +104,6 @@ def wall_origin(recording: Path) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-def test_three_gpus_are_listed_with_their_uuids(gpudash: Command, stub: Stub) -> None:
-    scenario = three()
-    outcome = gpudash("devices", "--json", env=stub(scenario))
-    found = outcome.document["devices"]
-    assert outcome.code == 0
-    assert [device["uuid"] for device in found[1:]] == [gpu.uuid for gpu in scenario.gpus]
-    assert [device["readings"]["used_bytes"] for device in found[1:]] == [GIB, 2 * GIB, 3 * GIB]
-
-
 def test_a_gb10_has_the_computers_memory_in_every_command(gpudash: Command, stub: Stub, tmp_path: Path) -> None:
     env = stub(Scenario([gb10()]))
     cpu, card = gpudash("devices", "--json", env=env).document["devices"][:2]
@@ -126,9 +117,16 @@ def test_a_gb10_has_the_computers_memory_in_every_command(gpudash: Command, stub
         assert replay.gpus[0].shared_memory
 
 
-def test_a_cpu_build_of_torch_beside_gpus_is_told_everywhere(gpudash: Command, stub: Stub) -> None:
-    env = stub(three())
-    devices = gpudash("devices", "--json", env=env).document
+def test_three_gpus_are_listed_and_a_cpu_build_of_torch_beside_them_is_told_everywhere(
+    gpudash: Command, stub: Stub
+) -> None:
+    scenario = three()
+    env = stub(scenario)
+    outcome = gpudash("devices", "--json", env=env)
+    devices = outcome.document
+    assert outcome.code == 0
+    assert [device["uuid"] for device in devices["devices"][1:]] == [gpu.uuid for gpu in scenario.gpus]
+    assert [device["readings"]["used_bytes"] for device in devices["devices"][1:]] == [GIB, 2 * GIB, 3 * GIB]
     if devices["torch"]["cuda_version"] is not None:
         pytest.skip("torch is a CUDA build")
     assert "is a CPU build though a GPU is there" in devices["problem"]
@@ -144,10 +142,18 @@ def test_a_cpu_build_of_torch_beside_gpus_is_told_everywhere(gpudash: Command, s
     assert "\nGPU 0: driver_reserved_bytes not supported" in listed, "by the name that the table has for it"
 
 
+FULLNESS = (70, 84, 86, 85, 86, 94, 96, 60)
+"""Of a GPU in per cent, one after the other."""
+
+
 @pytest.mark.timed
-def test_a_gpu_lost_from_second_5_to_8_is_a_gap_exactly_then(home: Path, tmp_path: Path, stub: Stub) -> None:
-    recording = tmp_path / "lost.gpudash"
-    scenario = three().begin_now()
+def test_a_gpu_lost_from_second_5_to_8_is_a_gap_and_levels_of_another_warn_once_each_within_half_a_second(
+    home: Path, tmp_path: Path, stub: Stub
+) -> None:
+    recording = tmp_path / "faults.gpudash"
+    points = [(0.0, 70 * GIB), *((4.0 + 0.6 * number, full * GIB) for number, full in enumerate(FULLNESS))]
+    filling = StubGpu(2, total=100 * GIB, reserved=0, used=points)
+    scenario = Scenario([*three().gpus[:2], filling]).begin_now()
     began_wall = time.time()
     process = watching(home, stub(scenario.lose(1, begin=5.0, end=8.0)), recording)
     with pytest.raises(subprocess.TimeoutExpired):
@@ -169,6 +175,14 @@ def test_a_gpu_lost_from_second_5_to_8_is_a_gap_exactly_then(home: Path, tmp_pat
         others = used(recording, "gpu", uuid)
         assert all(size is not None for _, size in others)
         assert longest_gap_s([time_s for time_s, _ in others]) < 1.0
+    with open_recording(recording) as opened:
+        warnings = [event for event in opened.events() if isinstance(event, Warning) and event.device == uuids[2]]
+    told = [event for event in warnings if event.level != "forecast"]
+    assert [event.level for event in told] == ["warning", "critical", "passed"]
+    readings = used(recording, "gpu", uuids[2])
+    for event, full in zip(told, (86, 96, 60), strict=True):
+        first = next(time_s for time_s, size in readings if size == full * GIB)
+        assert 0 <= event.time_s - first < 0.5
 
 
 class Pulse(threading.Thread):
@@ -315,25 +329,3 @@ def test_any_call_may_hang_for_5_seconds_and_comes_back(
     for function in functions:
         assert others[function], function
         assert others[function][-1][1] == GIB, function
-
-
-@pytest.mark.timed
-def test_levels_70_84_86_85_86_94_96_60_warn_once_each_within_half_a_second(
-    home: Path, tmp_path: Path, stub: Stub
-) -> None:
-    recording, began, step = tmp_path / "levels.gpudash", 4.0, 0.6
-    fullness = (70, 84, 86, 85, 86, 94, 96, 60)
-    points = [(0.0, 70 * GIB), *((began + number * step, full * GIB) for number, full in enumerate(fullness))]
-    gpu = StubGpu(0, total=100 * GIB, reserved=0, used=points)
-    process = watching(home, stub(Scenario([gpu]).begin_now()), recording)
-    with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(began + len(fullness) * step + 1.0)
-    assert interrupted(process) < 3.0
-    with open_recording(recording) as opened:
-        warnings = [event for event in opened.events() if isinstance(event, Warning) and event.device == gpu.uuid]
-    told = [event for event in warnings if event.level != "forecast"]
-    assert [event.level for event in told] == ["warning", "critical", "passed"]
-    readings = used(recording, "gpu", gpu.uuid)
-    for event, full in zip(told, (86, 96, 60), strict=True):
-        first = next(time_s for time_s, size in readings if size == full * GIB)
-        assert 0 <= event.time_s - first < 0.5

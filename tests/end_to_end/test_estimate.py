@@ -45,6 +45,9 @@ def stays_on_the_cpu(device):
     weights = torch.ones(4)
     return lambda: weights.add_(1)
 
+def asks(device):
+    input("which model? ")
+
 def raises(device):
     raise FileNotFoundError("data.bin")
 
@@ -106,7 +109,11 @@ def test_code_is_found_whatever_its_file_is_called_or_refused_in_a_sentence_and_
     (mine / "scripts").mkdir()
     text = "import random\nassert random.randint, 'not the library'\n" + (mine / "mine.py").read_text(encoding="utf-8")
     (mine / "scripts" / "random.py").write_text(text, encoding="utf-8")
+    (mine / "needy.py").write_text("import only_elsewhere\n", encoding="utf-8")
+    install = "Install only_elsewhere, or name another Python with --python."
     refused = {
+        "needy:build": "only_elsewhere",
+        "mine:asks": "the code raised EOFError",
         "mine:reads_numbers": "decides by a number of a tensor",
         "mine:stays_on_the_cpu": "Nothing was allocated on sim:0",
         "mine:raises": "FileNotFoundError: data.bin",
@@ -125,6 +132,7 @@ def test_code_is_found_whatever_its_file_is_called_or_refused_in_a_sentence_and_
                 assert answer.estimate.by_category["weights"] == 4 * MIB, name
                 continue
             assert answer.problem is not None and refused[name] in answer.problem.message and answer.problem.remedy
+            assert (answer.problem.remedy == install) == (name == "needy:build")
     finally:
         assert estimator.close(PATIENCE_S)
 

@@ -37,6 +37,8 @@ def test_a_ramp_to_the_end_is_explained_and_its_remedies_finish(gpudash: Command
     ended = gpudash(*RAMP, "--until", "oom", "--json", "--record", str(path))
     document = ended.document
     assert (ended.code, document["status"], document["error"]["kind"]) == (3, "out_of_memory", "sim")
+    assert (document["device"], document["simulated"]) == ("sim:0", True)
+    assert document["memory"]["peak_used_bytes"] <= 2 * GIB
     found = explanation_from_json(document["error"]["explanation"])
     assert found.verdict == "leak" and found.owners[0].text.startswith("held.append(")
     assert sum(part.bytes for part in found.parts) == found.capacity_bytes == 2 * GIB

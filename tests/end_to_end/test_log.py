@@ -52,14 +52,6 @@ def test_a_run_is_logged_from_its_command_to_its_exit_code_and_no_reading_is(gpu
     assert len(logged) < 30
 
 
-def test_what_is_logged_is_seen_with_verbose_and_the_document_is_as_without(gpudash: Command) -> None:
-    outcome = gpudash("estimate", "matmul", "--device", "cpu", "--json", "--verbose")
-    assert outcome.code == 0, outcome.stderr
-    assert outcome.document["status"] == "finished"
-    lines = [line for line in log_file().read_text(encoding="utf-8").splitlines() if " INFO gpudash.cli: " in line]
-    assert len(lines) == 2 and all(line in outcome.stderr for line in lines)
-
-
 def test_what_goes_wrong_in_the_agent_is_logged_by_the_session_and_the_program_sees_nothing(
     gpudash: Command, tmp_path: Path
 ) -> None:
@@ -75,20 +67,25 @@ def test_what_goes_wrong_in_the_agent_is_logged_by_the_session_and_the_program_s
     assert "steps.py:" in text and "the program that is watched, ended with code 0" in text
 
 
-def test_tokens_and_addresses_of_notices_do_not_reach_the_log(gpudash: Command, tmp_path: Path) -> None:
+def test_what_is_logged_is_seen_with_verbose_and_tokens_and_addresses_of_notices_are_not_in_it(
+    gpudash: Command, tmp_path: Path
+) -> None:
     secrets = ("t0ken-0123456789abcdef", "hook-s3cret", "ntfy-s3cret")
     token = tmp_path / "token"
     token.write_text(secrets[0])
     token.chmod(0o600)
     notify = ("--notify", f"http://127.0.0.1:1/{secrets[1]}", "--notify", f"ntfy:http://127.0.0.1:1/{secrets[2]}")
     outcome = gpudash(
-        *("run", "matmul", "--device", "cpu", "--size", "64", "--verbose"),
+        *("run", "matmul", "--device", "cpu", "--size", "64", "--json", "--verbose"),
         *("--serve", "127.0.0.1:0", "--serve-token-file", str(token), *notify),
     )
     assert outcome.code == 0, outcome.stderr
     text = log_file().read_text(encoding="utf-8")
     assert "could not be notified" in text
     assert [secret for secret in secrets if secret in text or secret in outcome.stderr] == []
+    assert outcome.document["status"] == "finished", "the document is as without"
+    lines = [line for line in text.splitlines() if " INFO gpudash.cli: " in line]
+    assert len(lines) == 2 and all(line in outcome.stderr for line in lines)
 
 
 def test_a_log_that_cannot_be_written_costs_nothing_but_itself(gpudash: Command) -> None:

@@ -239,14 +239,14 @@ def test_a_wrong_passphrase_in_a_terminal_is_one_sentence_and_no_window(locked: 
 def test_the_terminal_shows_a_machine_as_it_shows_this_one(client: Client, gpudash: Command, tmp_path: Path) -> None:
     gpus = [StubGpu(0, used=7 * GIB)]
     with ssh_server(tmp_path / "a", client, "alpha", variables=with_gpus(tmp_path, gpus)) as server:
-        told = gpudash("monitor", "ssh://alpha", "--seconds", "20", "--json", env=client.environment())
+        told = gpudash("monitor", "ssh://alpha", "--seconds", "5", "--json", env=client.environment())
         assert told.code == 0 and told.stderr == ""
         document = told.document
         assert (document["status"], document["machine"], document["error"]) == ("finished", "ssh://alpha", None)
         host, gpu = document["devices"]
         assert (host["name"], gpu["uuid"], gpu["product"]) == ("cpu", gpus[0].uuid, "NVIDIA H200")
         assert gpu["metrics"]["used_bytes"]["last"] == 7 * GIB and host["metrics"]["used_bytes"]["last"] > 0
-        table = gpudash("monitor", "ssh://alpha", "--seconds", "20", env=client.environment())
+        table = gpudash("monitor", "ssh://alpha", "--seconds", "5", env=client.environment())
         assert table.code == 0
         assert "GPU 0" in table.stdout and "7.59 / 141.0 GiB" in table.stdout.replace(" of ", " / ")
         until_gone(server)
@@ -273,7 +273,7 @@ def test_several_machines_are_lines_recordings_and_a_page_without_a_window(
         servers.enter_context(ssh_server(tmp_path / "b", client, "beta", variables=without_driver(tmp_path)))
         machines = ("ssh://alpha", "ssh://beta")
         streamed = gpudash(
-            *("monitor", *machines, "--seconds", "8", "--json-lines", "--record", str(folder)), env=client.environment()
+            *("monitor", *machines, "--seconds", "5", "--json-lines", "--record", str(folder)), env=client.environment()
         )
         assert streamed.code == 0, streamed.stderr
         lines = [json.loads(line) for line in streamed.stdout.splitlines()]

@@ -143,14 +143,6 @@ def test_they_are_listed_as_simulated_and_never_as_the_default(gpudash: Command)
     assert not document["default"].startswith("sim")
 
 
-def test_a_full_one_ends_the_command_with_3(gpudash: Command) -> None:
-    flags = ("--pattern", "ramp", "--until", "oom", "--rate", "200", "--json", "--no-record")
-    outcome = gpudash("run", "pressure", "--simulate", "1GiB", *flags)
-    assert outcome.code == 3 and outcome.document["device"] == "sim:0"
-    assert outcome.document["status"] == "out_of_memory" and outcome.document["simulated"] is True
-    assert outcome.document["memory"]["peak_used_bytes"] <= GIB
-
-
 def test_terminal_recording_and_export_say_simulated(gpudash: Command, tmp_path: Path) -> None:
     recording, table = tmp_path / "run.gpudash", tmp_path / "run.csv"
     outcome = gpudash("run", "matmul", "--device", "sim:0", *TWO, "--size", "64", "--record", str(recording))

@@ -78,6 +78,7 @@ def test_ranks_are_seen_step_by_step_and_compute_what_they_compute_unwatched(gpu
     assert (found["status"], found["steps"]) == ("finished", STEPS)
     assert (result["world_size"], result["strategy"], result["backend"], result["restarts"]) == (2, "ddp", "gloo", 1)
     assert any(text.endswith("over gloo, started again (1).") for text in found["notes"])
+    assert all(f"Rank {rank} (pid " in " ".join(found["notes"]) for rank in (0, 1))
     zero, one = result["ranks"]
     assert (zero["rank"], one["rank"], zero["device"], zero["steps"]) == (0, 1, "cpu", STEPS)
     assert zero["pid"] != one["pid"] and zero["host"] == os.uname().nodename
@@ -178,11 +179,13 @@ def on_simulated_cards(gpudash: Command, count: int, strategy: str, fault: str, 
     return gpudash("watch", "--json", *cards, "--", *command, env=LOOPBACK)
 
 
-RANKS = pytest.mark.parametrize(("strategy", "count"), [("ddp", 2), ("ddp", 4), ("fsdp", 2), ("fsdp", 4)])
+PAIRS = [("ddp", 2), ("fsdp", 4)]
+OTHER_PAIRS = [("ddp", 4), ("fsdp", 2)]
+"""Each fault meets both strategies and both numbers of ranks; the faults together meet every pair."""
 
 
 @pytest.mark.timeout(600)  # five processes that import torch, on few cores
-@RANKS
+@pytest.mark.parametrize(("strategy", "count"), PAIRS)
 def test_a_rank_that_fills_its_simulated_card_is_named_with_its_memory(
     gpudash: Command, strategy: str, count: int
 ) -> None:
@@ -206,7 +209,7 @@ def test_a_rank_that_fills_its_simulated_card_is_named_with_its_memory(
 
 
 @pytest.mark.timeout(600)
-@RANKS
+@pytest.mark.parametrize(("strategy", "count"), OTHER_PAIRS)
 def test_a_rank_that_is_killed_is_named_with_the_memory_of_its_simulated_card(
     gpudash: Command, strategy: str, count: int
 ) -> None:
@@ -221,7 +224,7 @@ def test_a_rank_that_is_killed_is_named_with_the_memory_of_its_simulated_card(
 
 
 @pytest.mark.timeout(600)
-@RANKS
+@pytest.mark.parametrize(("strategy", "count"), PAIRS)
 def test_a_rank_on_a_simulated_card_that_the_others_wait_for_is_named(
     gpudash: Command, strategy: str, count: int
 ) -> None:

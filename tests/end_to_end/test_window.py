@@ -75,11 +75,10 @@ def test_what_does_not_fit_is_changed_by_the_mouse_and_the_run_reaches_what_was_
 
 
 @pytest.mark.usefixtures("managed")
-@pytest.mark.parametrize("scale", ["1", "2"])
-def test_a_script_is_predicted_and_run_on_a_larger_card_and_a_leak_to_its_end_with_the_change(
-    play: Play, tmp_path: Path, scale: str
+def test_at_twice_the_scale_a_script_is_predicted_run_on_a_larger_card_and_a_leak_to_its_end_with_the_change(
+    play: Play, tmp_path: Path
 ) -> None:
-    seen = play("story", env={"QT_SCALE_FACTOR": scale})
+    seen = play("story", env={"QT_SCALE_FACTOR": "2"})
     assert "does not fit" in seen["short"] and "spare" in seen["spare"] and seen["trained"] == "finished"
     assert (seen["ended"], seen["mended"]) == ("out_of_memory", "finished")
     assert "MiB" in seen["change"] and seen["file"]
@@ -128,11 +127,12 @@ def test_two_ranks_are_chosen_run_and_shown_and_the_slow_one_is_named(play: Play
         assert (tmp_path / f"{theme}.png").stat().st_size > 20_000
 
 
-def test_stop_is_answered_at_once_and_the_window_runs_again(play: Play) -> None:
-    seen = play("stop_in_the_middle")
-    assert seen["button"] == "Stopping…"
-    assert seen["first"] == "cancelled"
-    assert seen["second"] == "finished"
+def test_after_a_stop_which_is_answered_at_once_and_after_the_guard_the_window_runs_again(play: Play) -> None:
+    seen = play("ended_early_and_again")
+    assert (seen["button"], seen["stopped"]) == ("Stopping…", "cancelled")
+    assert (seen["guarded"]["status"], seen["guarded"]["error"]["kind"]) == ("out_of_memory", "guard")
+    assert "guard" in seen["banner"]
+    assert seen["last"] == "finished"
 
 
 @pytest.mark.sample
@@ -169,14 +169,6 @@ def test_closing_the_window_waits_for_a_program_that_saves(play: Play, home: Pat
     assert (ended.status, ended.result["exit_code"]) == ("cancelled", 0)
     said = "Ended with exit code 0; gpudash had sent SIGINT after Stop was pressed in the window."
     assert ended.result["stop"]["text"] == said
-
-
-def test_after_the_guard_stopped_a_run_the_next_one_finishes(play: Play) -> None:
-    seen = play("guard_and_again")
-    assert seen["first"]["status"] == "out_of_memory"
-    assert seen["first"]["error"]["kind"] == "guard"
-    assert "guard" in seen["banner"]
-    assert seen["second"] == "finished"
 
 
 def test_without_torch_the_window_opens_and_a_run_is_refused_in_a_sentence(play: Play, tmp_path: Path) -> None:
@@ -216,12 +208,13 @@ def test_levels_warn_once_each_also_while_the_window_hangs(play: Play, home: Pat
     assert {"warning", "critical", "passed"} <= set(seen["marks"])
 
 
-@pytest.mark.parametrize("function", ["nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetUtilizationRates"])
-def test_a_driver_call_that_never_returns_stops_neither_host_nor_window_nor_exit(
-    play: Play, home: Path, stub: Stub, function: str
+def test_driver_calls_that_never_return_stop_neither_host_nor_window_nor_exit(
+    play: Play, home: Path, stub: Stub
 ) -> None:
-    gpus = [StubGpu(number) for number in range(3)]
-    seen = play("look", stub(Scenario(gpus=gpus).begin_now().hang(function, 1, begin=4.0)))
+    scenario = Scenario(gpus=[StubGpu(number) for number in range(3)]).begin_now()
+    for gpu, function in ((1, "nvmlDeviceGetMemoryInfo_v2"), (2, "nvmlDeviceGetUtilizationRates")):
+        scenario.hang(function, gpu, begin=4.0)
+    seen = play("look", stub(scenario))
     assert seen["seconds_to_leave"] < 3.0
     times = [
         record.time_s

@@ -103,23 +103,27 @@ def default_run(player: Player) -> Steps:
     yield from player.pictures()
 
 
-def stop_in_the_middle(player: Player) -> Steps:
-    """Start, stop after some steps, then run something else in the same window."""
-    window = player.window
-    yield lambda: player.session.torch_ready
+def ended_early_and_again(player: Player) -> Steps:
+    """Stop a run after some steps, have the guard stop a ramp, then run something else in the same window."""
+    window, session, panel = player.window, player.session, player.window.workspace.dashboard.panel
+    yield lambda: session.torch_ready
     press_start(window)
-    yield lambda: player.session.store.run is not None and player.session.store.run.step > 3
+    yield lambda: session.store.run is not None and session.store.run.step > 3
     press_start(window)
-    player.seen["button"] = window.workspace.dashboard.panel.button.text()
+    player.seen["button"] = panel.button.text()
     yield player.run_ended
-    player.seen["first"] = player.session.store.run.status
+    player.seen["stopped"] = session.store.run.status
+    session.start_run(PressureSpec(step=64 * MIB, rate=8.0), "cpu", guard_bytes=512 * MIB)
+    yield lambda: len(session.store.runs) == 2 and player.run_ended()
+    player.seen["guarded"] = session.store.run.summary()
+    banner, ended_s = window.workspace.dashboard.banner, session.clock()
+    yield lambda: "guard" in banner.accessibleName() or session.clock() - ended_s > 5
+    player.seen["banner"] = banner.accessibleName()
     yield player.frames(10)
-    window.workspace.dashboard.panel.workload.setCurrentIndex(
-        window.workspace.dashboard.panel.workload.findData("pipeline")
-    )
+    panel.workload.setCurrentIndex(panel.workload.findData("pipeline"))
     press_start(window)
-    yield lambda: len(player.session.store.runs) == 2 and player.run_ended()
-    player.seen["second"] = player.session.store.run.status
+    yield lambda: len(session.store.runs) == 3 and player.run_ended()
+    player.seen["last"] = session.store.run.status
 
 
 def close_during_a_run(player: Player) -> Steps:
@@ -213,20 +217,6 @@ def left_by_two_ctrl_c(player: Player) -> Steps:
             os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=press, daemon=True).start()
-
-
-def guard_and_again(player: Player) -> Steps:
-    """A ramp is stopped by the guard; the next run in the same window finishes."""
-    yield lambda: player.session.torch_ready
-    player.session.start_run(PressureSpec(step=64 * MIB, rate=8.0), "cpu", guard_bytes=512 * MIB)
-    yield player.run_ended
-    player.seen["first"] = player.session.store.run.summary()
-    banner, ended_s = player.window.workspace.dashboard.banner, player.session.clock()
-    yield lambda: "guard" in banner.accessibleName() or player.session.clock() - ended_s > 5
-    player.seen["banner"] = banner.accessibleName()
-    player.session.start_run(PressureSpec(step=16 * MIB, rate=50.0, cap=64 * MIB, hold=0.1), "cpu")
-    yield lambda: len(player.session.store.runs) == 2 and player.run_ended()
-    player.seen["second"] = player.session.store.run.status
 
 
 def warnings_while_blocked(player: Player) -> Steps:
@@ -422,12 +412,11 @@ SCENARIOS: dict[str, Callable[[Player], Steps]] = {
     scenario.__name__: scenario
     for scenario in (
         default_run,
-        stop_in_the_middle,
+        ended_early_and_again,
         close_during_a_run,
         close_while_blocked,
         closed_while_a_program_saves,
         left_by_two_ctrl_c,
-        guard_and_again,
         warnings_while_blocked,
         run_without_torch,
         look,

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import math
 import os
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -305,14 +307,22 @@ def build(folder: Path, hide: Sequence[str] = ()) -> Path:
     """
     folder.mkdir(parents=True, exist_ok=True)
     library = folder / SONAME
-    command = [program("gcc", "cc"), "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", f"-Wl,-soname,{SONAME}"]
-    if hide:
-        script = folder / "symbols"
-        script.write_text("{ local: " + " ".join(f"{name};" for name in hide) + " };", encoding="utf-8")
-        command.append(f"-Wl,--version-script={script}")
-    source = Path(__file__).with_name("stub.c")
-    subprocess.run([*command, "-o", str(library), str(source), "-lm"], check=True)
+    library.write_bytes(_compiled(program("gcc", "cc"), tuple(hide)))
     return library
+
+
+@functools.cache
+def _compiled(compiler: str, hide: tuple[str, ...]) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder, SONAME)
+        command = [compiler, "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", f"-Wl,-soname,{SONAME}"]
+        if hide:
+            script = Path(folder, "symbols")
+            script.write_text("{ local: " + " ".join(f"{name};" for name in hide) + " };", encoding="utf-8")
+            command.append(f"-Wl,--version-script={script}")
+        source = Path(__file__).with_name("stub.c")
+        subprocess.run([*command, "-o", str(library), str(source), "-lm"], check=True)
+        return library.read_bytes()
 
 
 def variables(library: Path, scenario: Path) -> dict[str, str]:

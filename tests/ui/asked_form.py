@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gpudash.ui.widgets.theme import Choice
 from gpudash.ui.window.main_window import MainWindow
-from tests.ui.clock import Clock
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
+from tests.unit.clock import Clock
 
 
 def asked_window(

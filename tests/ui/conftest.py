@@ -18,18 +18,22 @@ from gpudash.ui.colours import Palette
 from gpudash.ui.widgets.text_size import set_text_scale
 from gpudash.ui.widgets.theme import Choice, apply_colours, apply_theme
 from gpudash.ui.window.main_window import MainWindow
-from tests.ui.clock import Clock
 from tests.ui.fake_session import FakeSession
+from tests.unit.clock import Clock
 
 import_module("gpudash.ui.snapshot.page")  # not first in a thread: Python 3.11 cannot parse, as pytest does, in two
 
 OpenWindow = Callable[..., MainWindow]
 
 
-@pytest.fixture(params=["dark", "light"])
+IN_BOTH_THEMES = pytest.mark.parametrize("palette", ["dark", "light"], indirect=True)
+"""For tests of what is seen in the theme's colours."""
+
+
+@pytest.fixture
 def palette(request: pytest.FixtureRequest, qapp: QApplication) -> Palette:
-    """The palette in force, in either theme."""
-    return apply_theme(qapp, request.param)
+    """The palette in force: dark, where a test does not ask for another."""
+    return apply_theme(qapp, getattr(request, "param", "dark"))
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -25,10 +25,10 @@ from gpudash.ui.dashboard.card_chips import OFFERED, CardChip, CardChooser, Chip
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
 from tests.ui.asked_form import ask_again, asked_window
-from tests.ui.clock import Clock
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.estimates import FITS
 from tests.ui.fake_session import FakeSession
+from tests.unit.clock import Clock
 from tests.unit.speed.made_up_times import made_up_time
 
 NEEDED = 10 * GIB

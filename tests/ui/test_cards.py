@@ -20,6 +20,7 @@ from gpudash.ui.dashboard.cards import Card, CardContent, DeviceCards, device_ro
 from gpudash.ui.fleet import gpu_document
 from gpudash.ui.widgets.labels import fitting_text
 from gpudash.units import GIB
+from tests.ui.conftest import IN_BOTH_THEMES
 from tests.ui.fake_session import FakeSession, gpu
 
 CONTENT = CardContent(
@@ -97,6 +98,7 @@ def test_a_reading_that_was_not_had_is_no_zero(qtbot: QtBot) -> None:
     assert "not reported" in card.accessibleName()
 
 
+@IN_BOTH_THEMES
 def test_the_bar_draws_bands_and_warning_level_to_scale(qtbot: QtBot, palette: Palette) -> None:
     card = made(qtbot, 500)
     card.show_content(CONTENT, palette, selected=False)
@@ -109,6 +111,7 @@ def test_the_bar_draws_bands_and_warning_level_to_scale(qtbot: QtBot, palette: P
     assert at[0.85] == QColor(palette.critical)
 
 
+@IN_BOTH_THEMES
 def test_the_bar_draws_the_file_cache_as_faint_as_the_plot_beside_what_is_in_use(
     qtbot: QtBot, palette: Palette
 ) -> None:

@@ -13,10 +13,10 @@ from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, KIB, MIB
 from tests.ui.asked_form import ask_again, asked_window
-from tests.ui.clock import Clock
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu
 from tests.ui.test_ghost import FITTING, ghost, memory
+from tests.unit.clock import Clock
 
 WEIGHTS = (50, 0, 237 * MIB, 0)
 BATCHES = [(100 + 900 * (step - 1), step, 256 * KIB, 0) for step in (1, 2)]

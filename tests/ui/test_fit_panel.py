@@ -21,11 +21,11 @@ from gpudash.ui.widgets.theme import Choice
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
 from tests.ui.asked_form import asked_window
-from tests.ui.clock import Clock
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.estimates import CARD, CHECKPOINTING, EXPANDABLE, FITS, ON_THE_CPU, SHORT, SMALLER_BATCH
 from tests.ui.fake_session import FakeSession, gpu
 from tests.ui.words import complaints, label, weakest
+from tests.unit.clock import Clock
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def window(open_window: OpenWindow, session: FakeSession, clock: Clock) -> MainW
 
 
 def wait(window: MainWindow, clock: Clock, seconds: float) -> None:
-    clock.now += seconds
+    clock.now_s += seconds
     settle(window)
 
 

@@ -13,12 +13,12 @@ from gpudash.ui.widgets.theme import Choice
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB
 from tests.ui.asked_form import asked_window
-from tests.ui.clock import Clock
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.estimates import FITS, SHORT
 from tests.ui.fake_session import FakeSession, gpu
 from tests.ui.test_fit_panel import emit
 from tests.ui.words import complaints, weakest
+from tests.unit.clock import Clock
 
 OVER_TWO = Alternative(
     "FSDP2 over cuda:0, cuda:1",

@@ -34,11 +34,11 @@ from gpudash.ui.widgets.theme import apply_colours
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
 from tests.ui.asked_form import ask_again, asked_window
-from tests.ui.clock import Clock
-from tests.ui.conftest import OpenWindow, settle
+from tests.ui.conftest import IN_BOTH_THEMES, OpenWindow, settle
 from tests.ui.estimates import FITS, SHORT
 from tests.ui.fake_session import FakeSession, gpu
 from tests.ui.plots.test_vectors import CORNER
+from tests.unit.clock import Clock
 from tests.unit.speed.made_up_times import made_up_time
 
 STAGES = ("forward", "backward", "optimizer")
@@ -155,6 +155,7 @@ def test_a_run_that_does_not_fit_says_by_how_much_on_an_axis_beyond_the_capacity
     assert plot.y_range[1] > 11 * GIB
 
 
+@IN_BOTH_THEMES
 def test_above_the_capacity_and_only_there_the_picture_is_red(
     window: MainWindow, session: FakeSession, palette: Palette
 ) -> None:
@@ -359,6 +360,7 @@ def parted(window: MainWindow, session: FakeSession, reserved: list[int]) -> Tim
     return plot
 
 
+@IN_BOTH_THEMES
 def test_a_step_that_leaves_the_ghost_has_a_mark_with_the_difference_and_the_pointer_is_told_more(
     window: MainWindow, session: FakeSession, palette: Palette
 ) -> None:
@@ -389,6 +391,7 @@ NEARLY = replace(
 )
 
 
+@IN_BOTH_THEMES
 def test_within_the_margin_the_error_is_a_band_about_the_total_and_nothing_is_hatched(
     window: MainWindow, session: FakeSession, palette: Palette
 ) -> None:

@@ -13,6 +13,7 @@ from gpudash.ui.colours import Palette
 from gpudash.ui.window.guide import DARK_PICTURE, LIGHT_PICTURE, ORDER, Guide, hits, pages
 from tests.end_to_end.guide_pictures import GUIDE, PICTURES
 from tests.end_to_end.window_driver import SCENARIOS
+from tests.ui.conftest import IN_BOTH_THEMES
 
 
 @pytest.fixture
@@ -93,6 +94,7 @@ def test_on_a_dense_screen_a_picture_is_as_large_and_has_more_pixels(
     assert abs(dense.deviceIndependentSize().width() - plain.width()) <= 1
 
 
+@IN_BOTH_THEMES
 def test_the_window_is_pictured_in_the_look_in_which_the_guide_is_read(palette: Palette, guide: Guide) -> None:
     guide.show_page("window.md")
     asked = QTextDocument.ResourceType.ImageResource.value, QUrl("../readme/light.png")

@@ -14,7 +14,7 @@ from gpudash.system.log import start_log
 from gpudash.ui.colours import Palette
 from gpudash.ui.window.log_view import EMPTY, LogView
 from gpudash.ui.window.main_window import MainWindow
-from tests.ui.conftest import settle
+from tests.ui.conftest import IN_BOTH_THEMES, settle
 
 logger = logging.getLogger("gpudash.part")
 
@@ -77,6 +77,7 @@ def test_without_a_record_it_says_so(window: MainWindow) -> None:
     assert view.text.placeholderText() == EMPTY and view.text.toPlainText() == ""
 
 
+@IN_BOTH_THEMES
 def test_it_is_in_the_colours_of_the_theme(view: LogView, window: MainWindow, palette: Palette) -> None:
     window.set_palette(palette)
     settle(window)

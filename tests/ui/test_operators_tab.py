@@ -27,7 +27,7 @@ from gpudash.ui.dashboard.tabs.operators_tab import (
 )
 from gpudash.ui.features.run import why_no_profile
 from gpudash.units import MIB
-from tests.ui.conftest import OpenWindow, settle
+from tests.ui.conftest import IN_BOTH_THEMES, OpenWindow, settle
 from tests.ui.fake_session import FakeSession
 
 
@@ -162,6 +162,7 @@ def test_the_timeline_zooms_at_the_pointer_and_shows_all_again(tab: OperatorsTab
     assert timeline.span_at(QPointF(0.2 * timeline.width(), 20))[2] == 1  # type: ignore[index]
 
 
+@IN_BOTH_THEMES
 def test_the_timeline_is_painted_with_the_chosen_operator_in_the_accent(tab: OperatorsTab, palette: Palette) -> None:
     picture = tab.timeline.grab().toImage()
     scale = picture.devicePixelRatio()

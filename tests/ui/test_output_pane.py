@@ -13,6 +13,7 @@ from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.tabs import output_pane
 from gpudash.ui.dashboard.tabs.output_pane import LINES_A_FRAME, MOST_LINES, OutputPane
 from gpudash.units import format_count
+from tests.ui.conftest import IN_BOTH_THEMES
 
 Key = Qt.Key
 
@@ -65,6 +66,7 @@ def test_lines_are_shown_in_order_and_the_newest_is_in_sight(pane: OutputPane, l
     assert at_end(pane) and pane.following and not pane.follow_button.isVisible()
 
 
+@IN_BOTH_THEMES
 def test_the_error_stream_is_named_beside_its_lines_and_not_in_what_is_copied(
     pane: OutputPane, log: OutputLog, palette: Palette
 ) -> None:

@@ -15,10 +15,10 @@ from gpudash.ui.plots.prediction.peak_handle import PeakHandle
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB
 from tests.ui.asked_form import asked_window
-from tests.ui.clock import Clock
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu
 from tests.ui.test_ghost import FITTING, ghost, memory, words
+from tests.unit.clock import Clock
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_a_drag_changes_the_batch_by_whole_ones_and_no_axis_moves_before_its_end
     assert batch(window) == "1"
     send(found, QEvent.Type.MouseMove, at + raised(window, GIB))
     assert batch(window) == "24"
-    clock.now += 1
+    clock.now_s += 1
     settle(window)
     session.estimates.report(FITTING, ghost=ghost(7 * GIB))
     settle(window)
@@ -117,7 +117,7 @@ def test_it_stays_where_it_was_let_go_until_the_answer_comes(
     send(found, QEvent.Type.MouseButtonRelease, at)
     settle(window)
     assert found.y() < before and found.size_wanted == 18
-    clock.now += 1
+    clock.now_s += 1
     settle(window)
     session.estimates.report(FITTING, ghost=ghost(3 * GIB))
     settle(window)
@@ -127,7 +127,7 @@ def test_it_stays_where_it_was_let_go_until_the_answer_comes(
 def test_without_a_batch_there_is_none(window: MainWindow, session: FakeSession, clock: Clock) -> None:
     panel = window.workspace.dashboard.panel
     panel.workload.setCurrentIndex(panel.workload.findData("matmul"))
-    clock.now += 1
+    clock.now_s += 1
     settle(window)
     session.estimates.report(replace(FITTING, workload="matmul"), ghost=ghost(3 * GIB))
     settle(window)

@@ -17,7 +17,7 @@ from gpudash.ui.dashboard.banner import Banner
 from gpudash.ui.dashboard.tabs.ranks_tab import BARS, COLUMNS, RanksTab
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB
-from tests.ui.conftest import OpenWindow, settle
+from tests.ui.conftest import IN_BOTH_THEMES, OpenWindow, settle
 from tests.ui.fake_session import FakeSession
 from tests.ui.rank_feed import RankFeed
 
@@ -128,6 +128,7 @@ def test_the_table_is_named_and_reached_with_the_keyboard_and_left_with_tab(tab:
     assert tab.view.focusPolicy() & Qt.FocusPolicy.TabFocus and not tab.view.tabKeyNavigation()
 
 
+@IN_BOTH_THEMES
 def test_a_share_is_a_bar_in_its_colour_as_long_as_it_is(tab: RanksTab, palette: Palette) -> None:
     picture = tab.view.viewport().grab().toImage()
     ratio = picture.devicePixelRatio()

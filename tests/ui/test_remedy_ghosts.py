@@ -14,11 +14,11 @@ from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB
 from tests.ui.asked_form import asked_window
-from tests.ui.clock import Clock
-from tests.ui.conftest import OpenWindow, settle
+from tests.ui.conftest import IN_BOTH_THEMES, OpenWindow, settle
 from tests.ui.estimates import CHECKPOINTING, SHORT
 from tests.ui.fake_session import FakeSession, gpu
 from tests.ui.test_ghost import ghost, memory, picture
+from tests.unit.clock import Clock
 
 
 @pytest.fixture
@@ -65,6 +65,7 @@ def test_a_change_under_the_pointer_is_outlined_with_its_peak_and_goes_with_the_
     assert picture(plot) == before
 
 
+@IN_BOTH_THEMES
 def test_the_outline_is_drawn_in_the_colour_of_words(window: MainWindow, palette: Palette) -> None:
     plot = memory(window)
     point_at(row(window, "batch 8"))

@@ -15,6 +15,7 @@ from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
 from tests.ui.recordings import open_recording, trained
+from tests.unit.clock import Clock
 
 Key = Qt.Key
 
@@ -39,21 +40,9 @@ class Tape:
             self.position_s = self.extent_s[1]
 
 
-class Clock:
-    now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
 @pytest.fixture
 def tape() -> Tape:
     return Tape()
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture

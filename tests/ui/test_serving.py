@@ -23,9 +23,9 @@ from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import format_count
 from gpudash.workloads.predicting.servers import servers_on
 from tests.ui.asked_form import ask_again, asked_window
-from tests.ui.clock import Clock
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu
+from tests.unit.clock import Clock
 from tests.unit.memory.serving.gguf_files import LLAMA_3_8B, header
 from tests.unit.memory.serving.logs import configs
 

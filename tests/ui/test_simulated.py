@@ -12,7 +12,7 @@ from gpudash.ui.colours import Palette, contrast
 from gpudash.ui.dashboard.cards import Card
 from gpudash.ui.dashboard.tabs.lower_tabs import stage_rows
 from gpudash.units import GIB
-from tests.ui.conftest import OpenWindow, settle
+from tests.ui.conftest import IN_BOTH_THEMES, OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu
 from tests.ui.parts import enabled_choices
 
@@ -62,6 +62,7 @@ def test_the_badge_stays_whole_where_there_is_little_room(open_window: OpenWindo
     assert card._name.text().startswith("sim:0")
 
 
+@IN_BOTH_THEMES
 def test_the_badge_is_readable_in_both_themes(palette: Palette) -> None:
     assert contrast(palette.warn, palette.panel) >= 4.5
     assert QColor(palette.warn).isValid()

@@ -34,19 +34,19 @@ def test_of_a_table_every_so_many_th_row_runs_and_of_the_rest_everything() -> No
     assert left == [table[number] for number in (1, 2, 4, 5)]
 
 
-def test_every_slow_test_is_in_one_share_with_all_its_rows_and_the_others_are_in_all() -> None:
+def test_every_slow_test_is_in_one_share_with_all_of_its_file_and_the_others_are_in_all() -> None:
     slow = [
-        Row(f"test_kinds.py::test_{number}[{row}]", tier=tier)
+        Row(f"test_{number}.py::test_kind[{row}]", tier=tier)
         for number in range(20)
         for row in range(2)
         for tier in ("process", "long")
     ]
-    others = [Row("test_kinds.py::test_fast", tier="fast")]
+    others = [Row("test_0.py::test_fast", tier="fast")]
     first, second = (tiers.in_share([*slow, *others], share, 2)[0] for share in (0, 1))
     assert set(first) & set(second) == set(others) and set(first) | set(second) == {*slow, *others}
     assert len(first) > len(others) and len(second) > len(others)
-    functions = [{row.nodeid.partition("[")[0] for row in share if row.tier != "fast"} for share in (first, second)]
-    assert not functions[0] & functions[1]
+    files = [{row.nodeid.partition("::")[0] for row in share if row.tier != "fast"} for share in (first, second)]
+    assert not files[0] & files[1]
 
 
 def test_a_quick_run_takes_of_what_needs_no_process_the_first_row_and_of_the_window_one_function_in_three() -> None:

@@ -21,6 +21,7 @@ from gpudash.ui.explanation.comparison import ComparisonAxes, MemoryCourse, cour
 from gpudash.ui.explanation.memory_map import IDLE, map_of
 from gpudash.ui.plots.painting.scenes import paint_scene
 from gpudash.units import MIB
+from tests.ui.conftest import IN_BOTH_THEMES
 from tests.unit.memory.snapshot.made import WEIGHTS, Made
 from tests.unit.memory.test_explain import state
 
@@ -117,6 +118,7 @@ def _course(status: Status, highest: float, steps: int) -> MemoryCourse:
     return MemoryCourse(count / 10, level, level * 0.9, count, steps / 10, status)
 
 
+@IN_BOTH_THEMES
 def test_the_plot_of_a_change_is_over_steps_with_the_old_curve_thin_behind_it(
     qapp: QApplication, palette: Palette
 ) -> None:

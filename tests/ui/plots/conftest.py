@@ -16,7 +16,7 @@ from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.theme import apply_theme
 from gpudash.units import GIB
-from tests.ui.clock import Clock
+from tests.unit.clock import Clock
 
 GPU = "GPU-1"
 

@@ -18,6 +18,7 @@ from gpudash.ui.plots.painting.ribbons import SHADES
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.units import GIB, MIB
+from tests.ui.conftest import IN_BOTH_THEMES
 
 CONTEXT = 300 * MIB
 HELD, PASSING = (Frame("/home/me/train.py", 2, "<module>"),), (Frame("/home/me/train.py", 9, "step"),)
@@ -71,6 +72,7 @@ def _point(stack: PlotStack, time_s: float, size: float) -> QPointF:
     return QPointF(geometry.x_of(time_s), geometry.y_of(size))
 
 
+@IN_BOTH_THEMES
 def test_each_allocation_is_painted_where_its_bytes_and_its_life_are(stack: PlotStack, palette: Palette) -> None:
     _shown(stack, _log(), 5.0, 5.1)
     canvas = stack.plots[0].canvas

@@ -16,8 +16,8 @@ from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.units import GIB
 from tests.benchmarks import frame
-from tests.ui.clock import Clock
 from tests.ui.plots.conftest import GPU, LOSS, MEMORY, UTILISATION, Feed, refresh
+from tests.unit.clock import Clock
 
 
 def test_pausing_the_view_loses_no_sample_and_following_ends_at_the_newest(
@@ -128,11 +128,11 @@ def test_a_plot_says_what_it_shows_at_most_once_a_second(drawn: PlotStack, feed:
     assert plot.accessibleName() == "MEMORY cuda:0"
     assert plot.accessibleDescription() == "MEMORY cuda:0, now 2.00 of 8.00 GiB, rising 102 MiB/s"
     feed.ticks(50)
-    clock.now = 0.5
+    clock.now_s = 0.5
     drawn.refresh()
     assert "now 2.00" in plot.accessibleDescription()
     feed.ticks(1)
-    clock.now = 1.5
+    clock.now_s = 1.5
     drawn.refresh()
     assert "now 2.51" in plot.accessibleDescription()
 

@@ -11,8 +11,8 @@ from gpudash.ui.plots.readout import COLUMNS
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.theme import restyle
-from tests.ui.clock import Clock
 from tests.ui.plots.conftest import LOSS, Feed, refresh
+from tests.unit.clock import Clock
 
 RAMP = PlotSpec(
     "ramp", "RAMP", (CurveSpec(("run", "throughput", None), "ramp", "number", "cpu", unit_name="items/s"),), "number"
@@ -85,7 +85,7 @@ def test_figures_of_a_moving_window_are_not_worked_out_at_every_frame(
     feed.ticks(10)
     drawn.refresh()
     assert drawn.strip.card.cells() == before
-    clock.now += 1.0
+    clock.now_s += 1.0
     feed.ticks(1)
     drawn.refresh()
     assert drawn.strip.card.cells() != before

@@ -13,18 +13,11 @@ from pytestqt.qtbot import QtBot
 from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.ui.colours import Palette
 from gpudash.ui.snapshot.document import SnapshotDocument
-from gpudash.ui.widgets.theme import apply_theme
 from gpudash.units import MIB
 from tests.ui.snapshot.opened import FakeOpened
 from tests.unit.memory.snapshot.made import WEIGHTS, Made, events
 
 OpenDocument = Callable[..., SnapshotDocument]
-
-
-@pytest.fixture
-def palette(request: pytest.FixtureRequest, qapp: QApplication) -> Palette:
-    """The palette in force: dark, where a test does not ask for another."""
-    return apply_theme(qapp, getattr(request, "param", "dark"))
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from gpudash.ui.explanation.memory_map import IDLE
 from gpudash.ui.snapshot.document import SnapshotDocument
 from gpudash.ui.snapshot.page import SnapshotPage
 from gpudash.units import MIB, format_bytes
+from tests.ui.conftest import IN_BOTH_THEMES
 from tests.ui.snapshot.conftest import OpenDocument
 from tests.ui.words import page_complaints
 from tests.unit.memory.snapshot.made import FORWARD, TRAIN, WEIGHTS, Made, explained
@@ -253,7 +254,7 @@ def test_every_control_has_a_name_and_says_what_it_does(page: SnapshotPage) -> N
             assert inside or widget.accessibleName() or widget.objectName().startswith("qt_"), widget
 
 
-@pytest.mark.parametrize("palette", ["dark", "light"], indirect=True)
+@IN_BOTH_THEMES
 @pytest.mark.parametrize("size", [(1280, 800), (2560, 1440)])
 def test_no_word_is_cut_or_covered(leaking: Snapshot, open_document: OpenDocument, size: tuple[int, int]) -> None:
     document = open_document(leaking, size=size)

@@ -88,16 +88,6 @@ def test_workers_that_load_data_are_told_of(dashboard: Dashboard, method: str) -
     assert [worker["forked"] for worker in workers] == [method == "fork"] * 2
 
 
-def test_ranks_are_told_with_their_numbers_and_steps(dashboard: Dashboard) -> None:
-    done = dashboard.run("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", script("ranks"))
-    assert done.returncode == 0
-    ranks = {h["pid"]: h for h in dashboard.of("hello") if h["rank"] is not None}
-    assert sorted(hello["rank"] for hello in ranks.values()) == [0, 1]
-    assert {hello["world_size"] for hello in ranks.values()} == {2}
-    for pid in ranks:
-        assert sum(len(message["steps"]) for message in dashboard.of("steps", pid)) == 20
-
-
 @pytest.mark.parametrize("deed", [signal.SIGSTOP, signal.SIGKILL])
 def test_a_dashboard_that_stops_or_dies_takes_nothing_with_it(tmp_path: Path, deed: signal.Signals) -> None:
     listening = tmp_path / "listening"

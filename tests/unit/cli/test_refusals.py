@@ -76,6 +76,15 @@ REFUSED = {
     "estimate training --devices cpu,cpu --parallel dp": "DataParallel drives all GPUs from one process",
     "estimate training --devices cpu,cpu --parallel data-parallel": "DataParallel drives all GPUs from one process",
     "estimate training --devices cpu,cpu --global-batch 7": "does not divide",
+    "estimate --let-it-write --callable a:b": "--let-it-write is for a program",
+    "estimate --simulate 8GiB --": "There is no command to predict",
+    "estimate --simulat 8GiB -- python a.py": "There is no --simulat for a program (did you mean --simulate?).",
+    "estimate --python python3 -- python a.py": "--python is not for a program, whose command names its Python.",
+    "estimate --simulate 8GiB -- no-such-program": "There is no program no-such-program on PATH",
+    "estimate --device cpu -- python": "the CPU is none",
+    "estimate --as-cuda": "--as-cuda is for your own code",
+    "watch --as-cuda -- true": "none is simulated",
+    "estimate --simulate 8GiB -- python -Iu -c ''": "With -I Python does not load what predicts",
     "devices --simulate 0": "A GPU of 0 B has no room for a tensor",
     "devices --simulate 8": "did you mean 8GiB?",
     "devices --simulate -1GiB": "'-1GiB' is not a size",
@@ -103,12 +112,13 @@ REFUSED = {
     "watch --simulate 0 -- true": "no room for a tensor",
     "watch --simulate 8 -- true": "did you mean 8GiB?",
     "watch --simulate 300MiB -- true": "so simulate 302 MiB or more",
+    **{f"demo --scene {scene}": f"There is no scene {scene}. There are scenes 1 to 8." for scene in (0, 9, -1)},
     "export nowhere.gpudash --to csv -o out.csv": "nowhere.gpudash",
     "open prometheus:http://me:secret@host:9090": "GPUDASH_PROMETHEUS_TOKEN",
 }
 """Command line → what its sentence says."""
 
-WITHOUT_JSON = ("export", "open")
+WITHOUT_JSON = ("demo", "export", "open")
 
 
 @pytest.mark.parametrize("line", REFUSED, ids=lambda line: line[:60].strip())
@@ -133,3 +143,8 @@ def test_a_wrong_request_is_one_sentence_and_with_json_one_document(
 def test_a_model_that_is_not_there_is_no_matter_of_devices(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["estimate", "--model", str(home / "nothing")]) == 2
     assert capsys.readouterr().err.endswith("nothing is not there. Choose the folder of a model, or its config.json.\n")
+
+
+def test_code_that_is_to_find_a_gpu_is_predicted_for_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["estimate", "--callable", "a:b", "--as-cuda", "--device", "cpu"]) == 2
+    assert "--as-cuda lets code find a GPU, and the CPU is none." in capsys.readouterr().err

@@ -7,16 +7,9 @@ from hypothesis import strategies as st
 
 from gpudash.memory.watching.pushed_reading import PushedReading
 from gpudash.telemetry.metrics import METRICS
+from tests.unit.clock import Clock
 
 NAMES = {metric.name for metric in METRICS["allocator"]}
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 def reading(allocated: int, peak: int) -> dict[str, int | None]:

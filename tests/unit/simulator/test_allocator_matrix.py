@@ -35,10 +35,12 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
-def rows() -> dict[str, dict[str, Any]]:
+def rows(request: pytest.FixtureRequest) -> dict[str, dict[str, Any]]:
     """What the dry run says of every configuration that is looked at here, all of them by the same two processes."""
     near_full = [f"{name}@{room}" for name, room, *_outcome in NEAR_FULL]
-    found = predicted([*near_full, *HELD, *kept_back()])
+    tests = [item for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
+    families = {test.callspec.params["family"] for test in tests}
+    found = predicted([*near_full, *(one for one in HELD if one.family in families), *kept_back()])
     return {f"{row['name']}@{row['room']}" if "room" in row else row["name"]: row for row in found}
 
 

@@ -75,7 +75,7 @@ def run(folder: Path, *parts: str, **variables: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_what_another_process_holds_is_not_free_and_a_killed_one_gives_it_back(tmp_path: Path) -> None:
+def test_what_another_process_holds_is_not_free_on_this_card_and_a_killed_one_gives_it_back(tmp_path: Path) -> None:
     printed = run(
         tmp_path,
         OTHER,
@@ -91,14 +91,17 @@ def test_what_another_process_holds_is_not_free_and_a_killed_one_gives_it_back(t
         second.stdin.close()
         second.wait()
         print(free())
+        simulate(3 * 2**30, as_cuda=True)  # a card of another size is another card
+        print(free())
+        simulate(2 * 2**30, as_cuda=True)
         first.send_signal(signal.SIGKILL)
         os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)  # dead, and not waited for: it holds nothing
         held = hold(1200)
         print(free(), first.pid)
         """,
     )
-    before, refused, beside, after, last = printed
-    assert (before, beside, after) == ("448", "48", "448")
+    before, refused, beside, after, of_another, last = printed
+    assert (before, beside, after, of_another) == ("448", "48", "448", "2772")
     free, first = last.split()
     assert int(free) == 2048 - CONTEXT_BYTES // MIB - 1200
     assert "Tried to allocate 1.17 GiB. GPU 0 has a total capacity of 2.00 GiB of which 448.00 MiB is free. " in refused
@@ -181,21 +184,6 @@ def test_workers_that_load_data_take_nothing_of_the_card(tmp_path: Path, method:
         """,
     )
     assert printed == ["[(6.0, 748), (22.0, 748)]"]
-
-
-def test_a_card_of_another_size_is_another_card(tmp_path: Path) -> None:
-    printed = run(
-        tmp_path,
-        OTHER,
-        """
-        held = other(1000)
-        simulate(3 * 2**30, as_cuda=True)
-        print(free())
-        simulate(2 * 2**30, as_cuda=True)
-        print(free())
-        """,
-    )
-    assert printed == ["2772", "448"]
 
 
 def test_a_program_that_closes_all_its_files_goes_on(tmp_path: Path) -> None:

@@ -8,17 +8,8 @@ import pytest
 
 from gpudash.sources.lanes import Lane
 from gpudash.telemetry.records import Record, Sample, SourceFailed, SourceRecovered, State
+from tests.unit.clock import Clock
 from tests.unit.sources.collecting import PATIENCE_S, Collector, events, rows, session_clock
-
-
-class Clock:
-    """A clock that stands still until it is set."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 def reading(now_s: float) -> list[Record]:

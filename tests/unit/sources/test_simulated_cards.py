@@ -14,6 +14,7 @@ from gpudash.sources.simulated_gpus import NOT_SIMULATED, CardReader, MirroredCa
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.records import Sample, State
 from gpudash.units import GIB, MIB
+from tests.unit.clock import Clock
 
 HELD = 300 * MIB
 
@@ -104,14 +105,6 @@ def test_a_tick_without_an_answer_is_a_gap_of_every_card() -> None:
     for gap in gaps:
         assert isinstance(gap, Sample) and gap.time_s == 7.0
         assert set(gap.values.values()) == {None} and set(gap.states.values()) == {State.STALE}
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 def mirrored(clock: Clock, **figures: int) -> MirroredCard:

@@ -18,6 +18,7 @@ from gpudash.workloads.programs.comparing.comparison import COMPARED_STEPS, of_l
 from gpudash.workloads.running import run as running
 from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.run_errors import Cancelled
+from tests.unit.clock import Clock
 from tests.unit.workloads.conftest import Bench, Reported
 
 MLP = {"model": "mlp", "width": 8, "depth": 1, "batch": 2}
@@ -29,16 +30,6 @@ def comparison(**values: Any) -> ComparisonSpec:
     spec = build(ComparisonSpec, {"devices": "cpu,cpu", "limit": 2.0, **values})
     assert isinstance(spec, ComparisonSpec)
     return spec
-
-
-class Clock:
-    """Stands still but for what the workload lets pass."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @pytest.fixture

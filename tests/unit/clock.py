@@ -1,0 +1,13 @@
+"""A clock that a test sets."""
+
+from __future__ import annotations
+
+
+class Clock:
+    """Monotonic seconds that pass when the test says so."""
+
+    def __init__(self, now_s: float = 0.0) -> None:
+        self.now_s = now_s
+
+    def __call__(self) -> float:
+        return self.now_s
