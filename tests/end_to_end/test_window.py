@@ -75,10 +75,11 @@ def test_what_does_not_fit_is_changed_by_the_mouse_and_the_run_reaches_what_was_
 
 
 @pytest.mark.usefixtures("managed")
-def test_at_twice_the_scale_a_script_is_predicted_run_on_a_larger_card_and_a_leak_to_its_end_with_the_change(
-    play: Play, tmp_path: Path
+@pytest.mark.parametrize("scale", [pytest.param("1", marks=pytest.mark.thorough), "2"])
+def test_a_script_is_predicted_and_run_on_a_larger_card_and_a_leak_to_its_end_with_the_change(
+    play: Play, tmp_path: Path, scale: str
 ) -> None:
-    seen = play("story", env={"QT_SCALE_FACTOR": "2"})
+    seen = play("story", env={"QT_SCALE_FACTOR": scale})
     assert "does not fit" in seen["short"] and "spare" in seen["spare"] and seen["trained"] == "finished"
     assert (seen["ended"], seen["mended"]) == ("out_of_memory", "finished")
     assert "MiB" in seen["change"] and seen["file"]
