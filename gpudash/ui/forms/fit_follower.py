@@ -19,7 +19,7 @@ from gpudash.memory.predicting.estimate import Alternative, CardEstimate, Estima
 from gpudash.memory.predicting.prediction import AFTER_RELEASE, Prediction, change_text, time_text
 from gpudash.memory.serving.on_card import ServerOnCard
 from gpudash.session import Answer, Session
-from gpudash.session.predicting.deviations import Deviation, Readings, deviations
+from gpudash.session.predicting.deviations import LATE_S, WATCHED_LATE_S, Deviation, Readings, deviations
 from gpudash.session.predicting.ghosts import MOST_STEPS, OTHERS, in_time, prediction_note, server_ghost
 from gpudash.session.watching.request import WatchRequest
 from gpudash.specs import Spec, TrainingSpec
@@ -243,7 +243,8 @@ class FitFollower:
         key = running.ghost, running.step, len(running.ended), len(reserved[0])
         if key != self._deviations[0]:
             allocated = self._readings("allocated_bytes", run.device, span, only_peaks=True)
-            self._deviations = key, deviations(running, reserved, allocated)
+            late_s = WATCHED_LATE_S if run.workload == WATCH else LATE_S
+            self._deviations = key, deviations(running, reserved, allocated, late_s)
         return self._deviations[1]
 
     def _readings(self, metric: str, device: str, span: tuple[float, float], *, only_peaks: bool = False) -> Readings:
