@@ -87,7 +87,7 @@ def dress(window: QWidget, palette: Palette) -> None:
 def restyle(window: QWidget, palette: Palette, scale: float) -> None:
     """Set the text size to ``scale`` times the system's, and apply ``palette`` to ``window``."""
     set_text_scale(scale)  # before the sheet is replaced, or unstyled parts keep their font until the next change
-    window.setStyleSheet("")  # replacing one that has other font sizes takes Qt five times as long
+    window.setStyleSheet("")  # or hidden parts keep the sizes of their earlier text
     dress(window, palette)
 
 
