@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from gpudash.system.threads import joined
-from gpudash.telemetry.records import Record, SourceFailed, SourceRecovered
+from gpudash.telemetry.records import Record, Sample, SourceFailed, SourceRecovered
 from gpudash.units import format_duration
 
 logger = logging.getLogger(__name__)
@@ -130,6 +130,7 @@ class Lane:
         self._due_s = 0.0
         self._busy_since: float | None = None
         self._stale_reported_s: float | None = None
+        self._gaps: set[tuple[str, str | None]] = set()
         self._failed = False
         self._readings = self._missed = self._late = 0
         self._worst_lateness_s = self._busy_s = self._cpu_s = 0.0
@@ -210,6 +211,7 @@ class Lane:
             if self._stale_reported_s is None or now_s - self._stale_reported_s >= self._period_s:
                 self._stale_reported_s = now_s
                 for record in self._stale(now_s):
+                    self._gaps.add(_of(record))
                     self._emit(record)
             # Later than the first gaps: a busy machine is not a failure to report.
             if silence_s >= self._patience_s:
@@ -275,8 +277,11 @@ class Lane:
             self._emit(SourceRecovered(time_s=now_s, source=self.source, text=f"{self._title} answers again."))
         if self._stale_reported_s is not None:
             # Gaps were emitted meanwhile; with its own time stamp the reading would precede them.
-            records = [dataclasses.replace(record, time_s=now_s) for record in records]
+            records = [
+                dataclasses.replace(record, time_s=now_s) if _of(record) in self._gaps else record for record in records
+            ]
             self._stale_reported_s = None
+            self._gaps.clear()
         for record in records:
             self._emit(record)
         self._account(began_s, now_s)
@@ -307,3 +312,10 @@ class Lane:
 
 def _nothing(_now_s: float) -> Iterable[Record]:
     return ()
+
+
+def _of(record: Record) -> tuple[str, str | None]:
+    """What a record is a reading of: its table and device."""
+    if isinstance(record, Sample):
+        return record.table, record.device
+    return "", None

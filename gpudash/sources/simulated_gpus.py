@@ -14,6 +14,7 @@ from functools import cache
 
 from gpudash.devices.names import SIMULATED, Gpu, simulated_gpu
 from gpudash.devices.simulated_cards import card_called
+from gpudash.memory.watching.pushed_reading import READ_NS
 from gpudash.simulator.device.simulated_gpu import OTHER_PROCESS, SimulatedGpu
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.records import Record, Sample, State, Value
@@ -38,10 +39,31 @@ Probe = Callable[[], Mapping[str, int | None]]
 """Reads an allocator; ``None`` for a metric that is not available."""
 
 
-def allocator_sample(now_s: float, device: str, probe: Probe) -> Sample:
-    """The reading of an allocator; a gap if its process no longer sends figures."""
-    values = dict(probe())
-    return Sample(now_s, "allocator", device, values, {name: State.STALE for name in values if values[name] is None})
+class AllocatorRows:
+    """The rows of one allocator.
+
+    Args:
+        device: torch's name for it.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._read_ns = -1
+
+    def of(self, reading: Mapping[str, int | None], now_s: float) -> list[Sample]:
+        """The row for a tick: a reading at its own time, and a gap if its process no longer sends figures.
+
+        There is none if the process has sent nothing since the row before: repeated, it would be of the wrong time.
+        """
+        values = dict(reading)
+        read_ns = values.pop(READ_NS, None)
+        if read_ns is not None:
+            if read_ns == self._read_ns:
+                return []
+            self._read_ns = read_ns
+            now_s = read_ns / 1e9
+        states = {name: State.STALE for name in values if values[name] is None}
+        return [Sample(now_s, "allocator", self._device, values, states)]
 
 
 class CardReader:
@@ -56,7 +78,7 @@ class CardReader:
     def __init__(self, cards: Sequence[SimulatedGpu | ShownCard]) -> None:
         self._cards = tuple(ShownCard.of(card) if isinstance(card, SimulatedGpu) else card for card in cards)
         self._left: deque[ShownCard] = deque()
-        self._probes: dict[str, Probe] = {}
+        self._probes: dict[str, tuple[Probe, AllocatorRows]] = {}
         self._busy: dict[str, tuple[int, float, float]] = {}
         # Due at the first tick.
         self._sensors_due_s = self._processes_due_s = -math.inf
@@ -84,7 +106,7 @@ class CardReader:
         if probe is None:
             self._probes.pop(device, None)
         else:
-            self._probes[device] = probe
+            self._probes[device] = probe, AllocatorRows(device)
         return True
 
     def read(self, now_s: float) -> list[Record]:
@@ -92,11 +114,10 @@ class CardReader:
         sensors = now_s >= self._sensors_due_s
         if sensors:
             self._sensors_due_s = now_s + SENSOR_PERIOD_S
-        found: list[Record] = [
-            # A copy, since another thread may call `attach` meanwhile.
-            allocator_sample(now_s - AHEAD_S, device, probe)
-            for device, probe in tuple(self._probes.items())
-        ]
+        # A copy, since another thread may call `attach` meanwhile.
+        probes = tuple(self._probes.values())
+        found: list[Record] = [row for probe, rows in probes for row in rows.of(probe(), now_s - AHEAD_S)]
+        now_s = max([now_s, *(row.time_s + AHEAD_S for row in found)])
         # Read each card once a tick, so that its rows are of the same moment.
         cards = [(shown.uuid, shown.now()) for shown in self._cards]
         found += [self._sample(uuid, card, now_s, sensors=sensors) for uuid, card in cards]

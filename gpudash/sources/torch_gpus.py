@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from gpudash.sources.lanes import Emit, Lane
-from gpudash.sources.simulated_gpus import Probe, allocator_sample
+from gpudash.sources.simulated_gpus import AllocatorRows, Probe
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.records import Record, Sample, State
 
@@ -113,6 +113,7 @@ class _Readings:
 
     def __init__(self, device: str, read: Probe) -> None:
         self._device = device
+        self._allocator = AllocatorRows(device)
         self._read = read
         self._reports_card = False
         self._rest_due_s = -math.inf
@@ -121,10 +122,10 @@ class _Readings:
         found = dict(self._read())
         card = {name: found.pop(name, None) for name in CARD}
         self._reports_card = self._reports_card or card["total_bytes"] is not None
-        allocator = allocator_sample(now_s, self._device, lambda: found)
-        if self._reports_card:
-            return [allocator, self._card(now_s, card)]
-        return [allocator]
+        rows = self._allocator.of(found, now_s)
+        if not self._reports_card:
+            return rows
+        return [*rows, self._card(max([now_s, *(row.time_s for row in rows)]), card)]
 
     def _card(self, now_s: float, card: Mapping[str, int | None]) -> Sample:
         free, total = card["free_bytes"], card["total_bytes"]

@@ -74,6 +74,9 @@ BUDGETS = (
         "absolute",
         "ms",
     ),
+    Budget(
+        "opening_tabs", "theme_over_bare", "theme switched, over a style sheet on as many labels", 1.5, "ratio", "×"
+    ),
     Budget("instrumentation", "cost_percent", "instrumentation of a run, of a bare loop", 5.0, "ratio", "%"),
     Budget("step_clock", "cost_percent", "the agent's clock of a step's parts, of a step of an MLP", 1.0, "ratio", "%"),
     Budget("profiling", "step_over_plain", "profiled step, over a plain one", 3.0, "ratio", "×"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from gpudash.devices.names import SimulatedCard, size_of
 from gpudash.drawing.ghost import Ghost
@@ -28,6 +28,7 @@ class FakeEstimates:
     def __init__(self) -> None:
         self.free_bytes = 8 * GIB
         self.answer: Answer | None = None
+        self._call: Callable[[], object] = lambda: None
         self.questions: list[tuple[Spec, str]] = []
         self.refusal: str | None = None
         self.cards: Sequence[SimulatedCard] | None = None
@@ -51,6 +52,9 @@ class FakeEstimates:
     def leave(self) -> None:
         """What has been answered stays."""
 
+    def on_answer(self, call: Callable[[], object]) -> None:
+        self._call = call
+
     def newest(self) -> Answer | None:
         return self.answer
 
@@ -68,11 +72,14 @@ class FakeEstimates:
         known = {card.key: card for card in cards}
         number = len(self.questions)
         self.answer = Answer(number, estimate, None, final, ghost, remedies or {}, known, times or {})
+        self._call()
 
     def report_servers(self, servers: Sequence[ServerOnCard]) -> None:
         """Answer a question about a server."""
         self.answer = Answer(len(self.questions), final=True, servers={server.key: server for server in servers})
+        self._call()
 
     def fail(self, message: str, remedy: str = "") -> None:
         """Answer that nothing can be predicted."""
         self.answer = Answer(len(self.questions), None, Problem("raised", message, remedy), True)
+        self._call()

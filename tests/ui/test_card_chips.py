@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QFont, QFontMetrics
+from PySide6.QtGui import QFont, QFontMetrics, QImage
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLineEdit
 from pytestqt.qtbot import QtBot
@@ -20,7 +20,7 @@ from gpudash.session.predicting.estimator import Problem
 from gpudash.system.settings import Settings, load_settings
 from gpudash.telemetry.records import Sample
 from gpudash.telemetry.runs import WATCH
-from gpudash.ui.colours import DARK
+from gpudash.ui.colours import DARK, LIGHT
 from gpudash.ui.dashboard.card_chips import OFFERED, CardChip, CardChooser, ChipContent
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
@@ -97,6 +97,24 @@ def test_every_chip_answers_the_form_in_sign_words_and_figures(window: MainWindo
     assert said(window, "l4") == ("–", "no answer", "fp8 layers need one step.")
     assert chip(window, "rtx4060").accessibleName() == "Simulated RTX 4060, 7.75 GiB"
     assert chip(window, "rtx4060").accessibleDescription() == "does not fit, 3.1 GiB short, up to batch ≈ 11"
+
+
+def test_cards_and_chips_have_the_colours_of_another_theme_before_their_next_figures(
+    window: MainWindow, session: FakeSession
+) -> None:
+    session.estimates.report(FITS, cards=ANSWERS)
+    settle(window)
+    dashboard = window.workspace.dashboard
+
+    def pictures() -> list[QImage]:
+        return [part.grab().toImage() for part in (dashboard.cards, dashboard.chooser)]
+
+    dark = pictures()
+    dashboard.set_palette(LIGHT)
+    at_once = pictures()
+    dashboard.refresh_figures()
+    assert at_once == pictures()
+    assert not any(one == before for one, before in zip(at_once, dark, strict=True))
 
 
 def test_a_chip_says_how_long_a_step_is_predicted_to_take_where_the_run_fits(

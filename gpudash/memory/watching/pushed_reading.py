@@ -12,6 +12,9 @@ PEAKS = ("peak_allocated_bytes", "peak_reserved_bytes")
 
 RETRIES = "allocation_retries"
 
+READ_NS = "read_ns"
+"""Key of a reading's own session time in nanoseconds, beside its metrics."""
+
 STALE_S = 1.0
 """Silence of the other process after which its newest reading is out of date."""
 
@@ -24,13 +27,16 @@ class PushedReading:
     Args:
         clock: seconds, monotonic.
         stale_s: age in seconds after which a reading is out of date.
+        lasts: whether the process sends only what has changed: a reading has its own time once, and is then of the
+            moment at which it is asked for.
     """
 
-    def __init__(self, clock: Callable[[], float], stale_s: float = STALE_S) -> None:
+    def __init__(self, clock: Callable[[], float], stale_s: float = STALE_S, *, lasts: bool = False) -> None:
         self._clock = clock
         self._stale_s = stale_s
+        self._lasts = lasts
         self._lock = threading.Lock()
-        self._newest: Mapping[str, int | None] | None = None
+        self._newest: dict[str, int | None] | None = None
         self._ended = False
         self._put_s = 0.0
         self._peaks: dict[str, int] = {}
@@ -63,6 +69,8 @@ class PushedReading:
                 return dict(_GAP)
             reading = {**self._newest, **self._peaks}
             self._peaks.clear()
+            if self._lasts:
+                self._newest.pop(READ_NS, None)
             return reading
 
     def peaks(self) -> dict[str, int | None]:

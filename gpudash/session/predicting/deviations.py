@@ -16,8 +16,13 @@ Floats = NDArray[np.float64]
 Readings = tuple[Floats, Floats]
 """Times of the allocator's readings (session time, ascending), and the most bytes since the reading before."""
 
-LATE_S = 0.3
-"""Seconds by which a reading may come late: a busy run keeps its poll from the interpreter between value and time."""
+LATE_S = 0.02
+"""Seconds by which a reading may be older than its time: it is read within `PROMPT_S` of
+`gpudash.workloads.running.accelerators`, as a rule."""
+
+WATCHED_LATE_S = 0.3
+"""The same for a watched program, which is polled every 0.1 s, or less often while it keeps its agent from the
+interpreter, and reports only what has changed."""
 
 LEAST_RATIO = 0.02
 LEAST_BYTES = 64 * MIB
@@ -58,12 +63,14 @@ class Deviation:
         return f"{whole}: {', '.join(f'{name} {_difference(size)}' for name, size in parts if abs(size) >= MIB)}"
 
 
-def deviations(running: RunningGhost, reserved: Readings, allocated: Readings) -> tuple[Deviation, ...]:
+def deviations(
+    running: RunningGhost, reserved: Readings, allocated: Readings, late_s: float = LATE_S
+) -> tuple[Deviation, ...]:
     """The steps in view that deviated from the prediction by `LEAST_RATIO` or `LEAST_BYTES`, oldest first.
 
     A reading covers all the time since the one before. A step therefore held more if a reading that covers only this
-    step says so; it held less only if all readings that overlap it do, and those that may be of it though they came
-    `LATE_S` after it, once that has passed. Steps that fall between two readings are not reported.
+    step says so; it held less only if all readings that overlap it do, and those that may be of it though they have a
+    time up to ``late_s`` after it, once that has passed. Steps that fall between two readings are not reported.
     """
     ended = running.ended
     if not len(ended) or not running.ghost.steps or not len(reserved[0]):
@@ -80,7 +87,7 @@ def deviations(running: RunningGhost, reserved: Readings, allocated: Readings) -
             continue  # too few readings, or none after its end yet
         within = values[low + 1 : behind]  # the first one covers the end of the step before too
         most = float(within.max())
-        latest = int(np.searchsorted(times, end + LATE_S, "right"))
+        latest = int(np.searchsorted(times, end + late_s, "right"))
         maybe_within = values[low : max(latest, behind + 1)]
         predicted, predicted_used = expected[min(first + place, len(expected)) - 1]
         bound = min(LEAST_BYTES, LEAST_RATIO * (base + predicted))

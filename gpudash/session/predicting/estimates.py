@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from typing import Any
@@ -193,6 +193,10 @@ class Estimates:
     def leave(self) -> None:
         """Cancel the prediction in progress: another request is about to follow."""
         self._estimator.leave()
+
+    def on_answer(self, call: Callable[[], object]) -> None:
+        """Call this after each answer to the newest request, on the predicting thread; it must not wait."""
+        self._estimator.on_answer = call
 
     def newest(self) -> Answer | None:
         """The latest answer to the newest request; ``None`` before its first answer."""

@@ -7,7 +7,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -255,6 +255,9 @@ class Estimator:
             and ends. Then it reads requests, one a line, and writes answers with the request's ``id``, an ``estimate``
             or an ``error``, and ``final``. It should leave a request when a newer one arrives.
         start_limit_s: time limit for it to become ready, in seconds.
+
+    Attributes:
+        on_answer: called after each answer to the newest request, on the predicting thread; it must not wait.
     """
 
     def __init__(self, command: Sequence[str] | None = None, start_limit_s: float = TORCH_IMPORT_S) -> None:
@@ -270,6 +273,7 @@ class Estimator:
         self._thread: threading.Thread | None = None
         self._waker: Waker | None = None
         self._child: _Child | None = None
+        self.on_answer: Callable[[], object] = lambda: None
 
     def ask(
         self,
@@ -581,6 +585,8 @@ class Estimator:
     def _report(self, answer: Answer) -> None:
         """Publish an answer, unless there is a newer request."""
         with self._changed:
-            if answer.id == self._newest_id:
-                self._answer = answer
-                self._changed.notify_all()
+            if answer.id != self._newest_id:
+                return
+            self._answer = answer
+            self._changed.notify_all()
+        self.on_answer()

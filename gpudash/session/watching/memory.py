@@ -14,7 +14,7 @@ from gpudash.memory.explaining.memory_state import AllocationGroup, Surroundings
 from gpudash.memory.explaining.wording import holders_text
 from gpudash.memory.frames import Frame
 from gpudash.memory.request_log import Request, RequestLog, RequestLogs
-from gpudash.memory.watching.pushed_reading import PushedReading
+from gpudash.memory.watching.pushed_reading import READ_NS, PushedReading
 from gpudash.session.live.machine import Machine, measured_context
 from gpudash.simulator.device.process_table import Holding, ProcessTable
 from gpudash.sources.simulated_gpus import MirroredCard
@@ -477,7 +477,7 @@ class WatchedMemory:
         """Start to read the figures of ``device``, of which ``pid`` has sent new ones."""
         by_process = {of: found.figures[device] for of, found in self._processes.items() if device in found.figures}
         if device not in self._allocators:
-            self._allocators[device] = PushedReading(self._clock, STALE_S)
+            self._allocators[device] = PushedReading(self._clock, STALE_S, lasts=True)
             self._probe(device, self._allocators[device])
             if not self.peaks:
                 called = ""
@@ -577,7 +577,7 @@ class WatchedMemory:
             sums[key] = sum(int(figures.get(key, 0)) for figures in by_process.values())
         highest = self.peaks.setdefault(device, {})
         before = self._before.get(device, {})
-        reading: dict[str, int | None] = dict(sums)
+        reading: dict[str, int | None] = {**sums, READ_NS: round(self._clock() * 1e9)}
         cards = [figures for figures in by_process.values() if "free_bytes" in figures and "capacity_bytes" in figures]
         if cards:  # a GPU without a driver's readings: each process reports all of it
             reading["free_bytes"] = min(int(figures["free_bytes"]) for figures in cards)

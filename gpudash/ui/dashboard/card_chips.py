@@ -352,6 +352,8 @@ class CardChooser(QWidget):
 
     def set_palette(self, palette: Palette) -> None:
         self._palette = palette
+        for chip in self._chips.values():
+            chip.show_content(chip.content, palette)
 
     def show_answers(
         self,

@@ -37,6 +37,7 @@ from gpudash.ui.widgets.labels import first_words, fitting_text
 from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.text_size import scaled
+from gpudash.ui.widgets.theme import PaintedWidget
 from gpudash.units import (
     NOT_REPORTED,
     format_bytes,
@@ -94,12 +95,11 @@ class CardContent:
     simulated: bool = False
 
 
-class MemoryBar(QWidget):
+class MemoryBar(PaintedWidget):
     """A bar of bands, scaled to the capacity, with a tick at the warning level."""
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._palette = palette
+        super().__init__(palette, parent)
         self._content: CardContent | None = None
         self.setFixedHeight(8)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
@@ -192,6 +192,9 @@ class Card(QFrame):
             self._fit_verdict_text.style().polish(self._fit_verdict_text)
         self.setAccessibleDescription(text.sentence)
         self._fit()
+
+    def set_palette(self, palette: Palette) -> None:
+        self._bar.set_palette(palette)
 
     def show_content(self, content: CardContent, palette: Palette, selected: bool) -> None:
         """Show new content."""
@@ -313,6 +316,8 @@ class DeviceCards(QWidget):
 
     def set_palette(self, palette: Palette) -> None:
         self._palette = palette
+        for card in self._cards.values():
+            card.set_palette(palette)
 
     def set_compact(self, compact: bool) -> None:
         """Use one-line cards, for low windows."""

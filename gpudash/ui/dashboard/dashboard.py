@@ -50,6 +50,7 @@ from gpudash.ui.dashboard.result_page import ResultPage
 from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs
 from gpudash.ui.dashboard.view_bar import ViewBar
 from gpudash.ui.explanation.view import ExplanationView
+from gpudash.ui.forms.between_frames import BetweenFrames
 from gpudash.ui.forms.fit_follower import FitFollower
 from gpudash.ui.forms.workload_panel import WorkloadPanel, put_into_panel
 from gpudash.ui.plots.prediction.copies import CopiesView, copies_plot
@@ -248,6 +249,10 @@ class Dashboard(PlotsPage):
             self.plots.size_wanted.connect(self.fit.take_size)
             self.fit.cards = self.chooser.cards
             self.chooser.changed.connect(self.fit.form_changed)
+            between = BetweenFrames(self._ask_now, self._show_answer, lambda: 1 / live.settings.frames_hz, self)
+            self.fit.on_answer = between.answered
+            for source in (self.panel, self.chooser):
+                source.changed.connect(between.changed)
 
     def overlay_runs(self, runs: OverlaidRuns, places: Sequence[Path]) -> None:
         """Overlay recorded runs as thin curves on the live plots, from the start of the run in view; none removes
@@ -498,17 +503,29 @@ class Dashboard(PlotsPage):
         with self.session.store.lock:
             newest = self.session.store.newest_s
         self.banner.tick(newest)
+        self._ask_now()
         super().refresh(front=front)
+
+    def _ask_now(self) -> None:
+        """Ask about a changed form, and take what has been answered, which the next drawing shows."""
         if self.fit is not None and self.first_screen is None:
             self.fit.refresh()
+
+    def _show_answer(self) -> None:
+        """Draw the first answer to a request at once; what follows it waits for the frame."""
+        if self.fit is None or not self.fit.awaited:
+            return
+        self._ask_now()
+        if not self.plots.visibleRegion().isEmpty():
+            self._choose_plots()
+            self._take_prediction()
+            self.plots.refresh()
 
     def _draw(self) -> None:
         self._balance()
         self._align_overlaid()
         self.view.since_s = self._program_began_s()
-        self.plots.set_ghost("memory", self.ghost)
-        self.plots.set_copies("transfer", self._copies())
-        self.plots.set_remedy("memory", self._remedy())
+        self._take_prediction()
         requests = self._requests()
         self.plots.set_requests("memory", requests)
         self.plots.set_running_ghost("memory", *self._running_ghost())
@@ -523,6 +540,11 @@ class Dashboard(PlotsPage):
         if run is not None and run.workload == WATCH and run.device != "cpu":
             why_none = self.session.requests.why_none
         self.tabs.refresh_source(requests, run, self.view.cursor_s, why_none)
+
+    def _take_prediction(self) -> None:
+        self.plots.set_ghost("memory", self.ghost)
+        self.plots.set_copies("transfer", self._copies())
+        self.plots.set_remedy("memory", self._remedy())
 
     def _take_events(self) -> None:
         store = self.session.store

@@ -19,7 +19,7 @@ from gpudash.memory.predicting.estimate import Alternative, CardEstimate, Estima
 from gpudash.memory.predicting.prediction import AFTER_RELEASE, Prediction, change_text, time_text
 from gpudash.memory.serving.on_card import ServerOnCard
 from gpudash.session import Answer, Session
-from gpudash.session.predicting.deviations import Deviation, Readings, deviations
+from gpudash.session.predicting.deviations import LATE_S, WATCHED_LATE_S, Deviation, Readings, deviations
 from gpudash.session.predicting.ghosts import MOST_STEPS, OTHERS, in_time, prediction_note, server_ghost
 from gpudash.session.watching.request import WatchRequest
 from gpudash.specs import Spec, TrainingSpec
@@ -56,6 +56,7 @@ class FitFollower:
 
     Attributes:
         cards: cards to predict besides the form's device, as if they were empty.
+        on_answer: called after each answer, on the predicting thread; it must not wait.
         on_cards: what is known about them and about every device.
     """
 
@@ -81,6 +82,7 @@ class FitFollower:
         self._measured: MeasuredRun | None = None
         self._refused: WatchRequest | None = None
         self.cards: Sequence[SimulatedCard] = ()
+        self.on_answer: Callable[[], object] = lambda: None
         self.on_cards = CardsAnswer()
         self._workload_on_cards = ""
         panel.changed.connect(self.form_changed)
@@ -102,6 +104,11 @@ class FitFollower:
         if self._ghost_wanted and not self._running:
             return self._ghost
         return None
+
+    @property
+    def awaited(self) -> bool:
+        """Whether a request was sent and none of its answers has been shown yet."""
+        return self._requested and self._shown is None
 
     @property
     def remedy(self) -> RemedyView | None:
@@ -236,7 +243,8 @@ class FitFollower:
         key = running.ghost, running.step, len(running.ended), len(reserved[0])
         if key != self._deviations[0]:
             allocated = self._readings("allocated_bytes", run.device, span, only_peaks=True)
-            self._deviations = key, deviations(running, reserved, allocated)
+            late_s = WATCHED_LATE_S if run.workload == WATCH else LATE_S
+            self._deviations = key, deviations(running, reserved, allocated, late_s)
         return self._deviations[1]
 
     def _readings(self, metric: str, device: str, span: tuple[float, float], *, only_peaks: bool = False) -> Readings:
@@ -301,6 +309,7 @@ class FitFollower:
         self._show_for = self._clock() + POLL_S
         device = self._requested_device = spec.own_device or self._panel.device_name
         try:
+            self._session.estimates.on_answer(self.on_answer)
             self._requested_free = self._session.estimates.target(device).free_bytes
             self._session.estimates.ask(spec, device, timeline=True, cards=self.cards)
         except (ValueError, RuntimeError) as error:

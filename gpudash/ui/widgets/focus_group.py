@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QWidget
 
 _UPRIGHT = {Qt.Key.Key_Up: -1, Qt.Key.Key_Down: 1}
 _ALONG = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}
+_MOVES_STOP = frozenset((QEvent.Type.FocusIn, QEvent.Type.Show, QEvent.Type.Hide, QEvent.Type.EnabledChange))
 
 
 def shortcut_within(widget: QWidget, key: str, act: Callable[[], object]) -> QShortcut:
@@ -65,7 +66,8 @@ class FocusGroup(QObject):
         self._choose_stop()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if event.type() in (QEvent.Type.FocusIn, QEvent.Type.Show, QEvent.Type.Hide, QEvent.Type.EnabledChange):
+        # Every event of every member comes here, thousands while a window is styled: whatever is no key is let go.
+        if event.type() in _MOVES_STOP:
             self._choose_stop()
         elif isinstance(event, QKeyEvent) and event.key() in self._steps and not event.modifiers():
             if event.type() is QEvent.Type.ShortcutOverride:
@@ -74,7 +76,7 @@ class FocusGroup(QObject):
             if event.type() is QEvent.Type.KeyPress:
                 self._move(watched, self._steps[Qt.Key(event.key())])
                 return True
-        return super().eventFilter(watched, event)
+        return False
 
     def _all(self) -> list[QWidget]:
         return [member for group in self.joined for member in group.members]

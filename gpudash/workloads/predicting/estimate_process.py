@@ -38,6 +38,8 @@ from gpudash.workloads.running.context import MemoryLevel
 from gpudash.workloads.running.installed import missing_torch
 
 if TYPE_CHECKING:
+    from gpudash.simulator.device.simulated_gpu import Tagger
+    from gpudash.simulator.device.tracking import Tracker
     from gpudash.simulator.dry_run.dry_run import DryRun
 
 
@@ -88,11 +90,24 @@ def _prepare(superseded: Callable[[], bool]) -> tuple[str, DryRun]:
             raise SupersededError
 
     class CancellableDryRun(DryRun):
-        def record_each(self, *args: Any, **options: Any) -> list[Trace]:
+        def record_each(self, run: Callable[[Tracker], Any], *args: Any, **options: Any) -> list[Trace]:
             leave_superseded()
-            # A step of a large model takes seconds: check at each of its modules.
+
+            def cancellable(tracker: Tracker) -> None:
+                for card in self.backend.engine.cards:
+                    card.tagger = checking(card.tagger)
+                run(tracker)
+
+            # A step of a large model takes seconds: check at each of its modules, and at each allocation.
             with register_module_forward_pre_hook(leave_superseded):
-                return super().record_each(*args, **options)
+                return super().record_each(cancellable, *args, **options)
+
+    def checking(tagger: Tagger | None) -> Tagger:
+        def tag() -> Any:
+            leave_superseded()
+            return tagger and tagger()
+
+        return tag
 
     return torch.__version__, CancellableDryRun()
 

@@ -6,14 +6,21 @@ other functions, and is adapted here.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
+from gpudash.memory.watching.pushed_reading import PEAKS, READ_NS
 from gpudash.specs.memory_cap import MemoryCap
 
 if TYPE_CHECKING:
     import torch
+
+
+PROMPT_S = 0.005
+"""Longest time that a reading may take: a busy run keeps the thread that reads from the interpreter."""
+
+MOST_TRIES = 4
 
 
 def module_of(device: torch.device) -> Any:
@@ -88,10 +95,19 @@ class AllocatorProbe:
         device: the allocator's device.
         module: torch's for that device type, from `module_of`.
         with_memory: also read the memory use of the whole device, which no other source provides.
+        clock: session time in seconds, which every reading then has (`READ_NS`).
     """
 
-    def __init__(self, device: torch.device, module: Any = None, *, with_memory: bool = False) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        module: Any = None,
+        *,
+        with_memory: bool = False,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
         self._device = device
+        self._clock = clock
         if module is None:
             self._torch: Any = module_of(device)
         else:
@@ -109,16 +125,7 @@ class AllocatorProbe:
         Values that torch does not provide are ``None``. ``allocation_retries`` counts from the start of the run.
         """
         with self._lock:
-            statistics = self._torch.memory_stats(self._device)
-            self._torch.reset_peak_memory_stats(self._device)
-            retries = _number(statistics, "num_alloc_retries")
-            reading = {
-                "allocated_bytes": _number(statistics, "allocated_bytes.all.current"),
-                "reserved_bytes": _number(statistics, "reserved_bytes.all.current"),
-                "peak_allocated_bytes": _number(statistics, "allocated_bytes.all.peak"),
-                "peak_reserved_bytes": _number(statistics, "reserved_bytes.all.peak"),
-                "allocation_retries": None if retries is None else retries - self._retries_before,
-            }
+            reading = self._read() if self._clock is None else self._read_at(self._clock)
             for name in ("allocated_bytes", "peak_allocated_bytes"):
                 self._peak_allocated = max(self._peak_allocated, reading[name] or 0)
             for name in ("reserved_bytes", "peak_reserved_bytes"):
@@ -126,6 +133,32 @@ class AllocatorProbe:
         if self._with_memory:
             reading["free_bytes"], reading["total_bytes"] = map(int, self._torch.mem_get_info(self._device))
         return reading
+
+    def _read_at(self, clock: Callable[[], float]) -> dict[str, int | None]:
+        """A reading with its time: read again if that took too long, as nobody knows at which moment it was read."""
+        reading: dict[str, int | None] = {}
+        for _ in range(MOST_TRIES):
+            began_s = clock()
+            before, reading = reading, self._read()
+            read_s = clock()
+            for name in PEAKS:
+                if before.get(name) is not None:
+                    reading[name] = max(before[name] or 0, reading[name] or 0)
+            if read_s - began_s <= PROMPT_S:
+                break
+        return {**reading, READ_NS: round(read_s * 1e9)}
+
+    def _read(self) -> dict[str, int | None]:
+        statistics = self._torch.memory_stats(self._device)
+        self._torch.reset_peak_memory_stats(self._device)
+        retries = _number(statistics, "num_alloc_retries")
+        return {
+            "allocated_bytes": _number(statistics, "allocated_bytes.all.current"),
+            "reserved_bytes": _number(statistics, "reserved_bytes.all.current"),
+            "peak_allocated_bytes": _number(statistics, "allocated_bytes.all.peak"),
+            "peak_reserved_bytes": _number(statistics, "reserved_bytes.all.peak"),
+            "allocation_retries": None if retries is None else retries - self._retries_before,
+        }
 
     def peaks(self) -> dict[str, int]:
         """The run's highest allocated and reserved bytes so far, from readings only if torch records no peak, and what

@@ -287,7 +287,7 @@ class Run(RequestedRun):
             yield
             return
         by_torch = self.request.expected_uuid == self.request.device  # no other source reads it
-        probes = [AllocatorProbe(device, with_memory=by_torch) for device in devices]
+        probes = [AllocatorProbe(device, with_memory=by_torch, clock=self.clock) for device in devices]
         if self._context is not None:
             self._context.peaks = probes[0].peaks
         if self.on_probe is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudash.memory.watching.pushed_reading import PushedReading
+from gpudash.memory.watching.pushed_reading import READ_NS, PushedReading
 from gpudash.telemetry.metrics import METRICS
 from tests.unit.clock import Clock
 
@@ -53,6 +53,15 @@ def test_a_peak_pushed_just_before_a_silence_is_in_the_first_reading_after_it() 
     assert pushed()["peak_allocated_bytes"] is None
     pushed.put(reading(6, 6))
     assert pushed()["peak_allocated_bytes"] == 90
+
+
+def test_a_reading_keeps_its_own_time_and_has_it_once_where_silence_says_that_it_lasts() -> None:
+    pushed, lasting = PushedReading(Clock()), PushedReading(Clock(), lasts=True)
+    for one in (pushed, lasting):
+        one.put({**reading(5, 9), READ_NS: 7})
+        assert one()[READ_NS] == 7
+    assert pushed()[READ_NS] == 7
+    assert lasting() == reading(5, 9)
 
 
 def test_a_metric_that_could_not_be_had_is_a_gap_beside_the_others() -> None:

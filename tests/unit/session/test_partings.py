@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpudash.drawing.ghost import Ghost, RunningGhost
-from gpudash.session.predicting.deviations import Deviation, Readings, deviations
+from gpudash.session.predicting.deviations import LATE_S, WATCHED_LATE_S, Deviation, Readings, deviations
 from gpudash.units import GIB, MIB
 
 MARKS = ((0, 0, ""), (1, 1, "forward"), (3, 2, "forward"))
@@ -68,15 +68,16 @@ def test_what_lies_behind_the_end_of_a_step_is_not_held_against_it() -> None:
     assert deviations(running(1), read(1.0 * GIB, behind=2.0 * GIB), read(1.0 * GIB)) == ()
 
 
-def test_readings_that_come_late_make_no_step_hold_less() -> None:
-    late_s, step_s = 0.2, 0.12
+@pytest.mark.parametrize(("late_s", "allowed_s"), [(0.015, LATE_S), (0.2, WATCHED_LATE_S)])
+def test_readings_that_come_late_make_no_step_hold_less(late_s: float, allowed_s: float) -> None:
+    step_s = 0.12
     short = RunningGhost(ghost(), 0.0, np.arange(1, 5) * step_s, 4, step_s, 10, over=False)
-    times = np.arange(1, 60) / 50
+    times = np.arange(1, 120) / 100
     true_times = times - late_s
     held = np.where(true_times < 0.0, 0.0, np.where(true_times < step_s, 1.0, 2.0)) * GIB
-    for read_until in range(10, len(times)):
+    for read_until in range(20, len(times)):
         known = times[:read_until], held[:read_until]
-        assert deviations(short, known, known) == ()
+        assert deviations(short, known, known, allowed_s) == ()
 
 
 def test_a_step_between_two_readings_is_not_told_of() -> None:

@@ -165,6 +165,21 @@ def test_a_call_that_returns_late_is_stamped_after_the_gaps_it_caused() -> None:
     assert lane.statistics.missed >= 48
 
 
+def test_a_row_that_no_gap_stood_in_for_keeps_its_own_time_however_late_the_call_returns() -> None:
+    clock, records, blocked = Clock(), Collector(), Blocked()
+
+    def read(now_s: float) -> list[Record]:
+        return [Sample(now_s, "allocator", "sim:0", {"reserved_bytes": 2}), *blocked(now_s)]
+
+    with started(Lane("test", read, records, clock, 0.1, stale=gap), blocked.released.set) as lane:
+        assert blocked.entered.wait(PATIENCE_S)
+        began_s, clock.now_s = clock.now_s, 5.0
+        lane.check()
+        blocked.released.set()
+        found = records.wait_for(lambda record: isinstance(record, Sample) and record.table == "allocator")
+    assert found[0].time_s == began_s
+
+
 def test_nothing_is_emitted_after_stop_even_when_a_call_returns_later() -> None:
     records, blocked = Collector(), Blocked()
     lane = Lane("test", blocked, records, session_clock(), 0.01)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from gpudash.devices.names import Simulation
+from gpudash.memory.watching.pushed_reading import READ_NS
 from gpudash.session.live.simulated_gpus import SimulatedGpus
 from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES, OTHER_PROCESS, SimulatedGpu
 from gpudash.sources.simulated_gpus import NOT_SIMULATED, CardReader, MirroredCard, ShownCard
@@ -97,6 +98,20 @@ def test_the_allocator_is_read_in_the_same_tick_just_before_its_card() -> None:
 
     assert reader.attach("sim:1", None)
     assert samples(reader, 4.0, "allocator") == []
+
+
+def test_a_reading_with_its_own_time_is_dated_by_that_once_and_its_card_not_before_it() -> None:
+    reader, read_ns = CardReader([SimulatedGpu(0, GIB)]), [2_900_000_000]
+    assert reader.attach("sim:0", lambda: {"allocated_bytes": 5, READ_NS: read_ns[0]})
+
+    allocator, card = reader.read(3.0)[:2]
+    assert isinstance(allocator, Sample) and allocator.values == {"allocated_bytes": 5}
+    assert (allocator.time_s, card.time_s) == (2.9, 3.0)
+    assert samples(reader, 3.1, "allocator") == [], "nothing was read since"
+
+    read_ns[0] = 3_250_000_000
+    allocator, card = reader.read(3.2)[:2]
+    assert allocator.time_s == 3.25 < card.time_s < 3.2501
 
 
 def test_a_tick_without_an_answer_is_a_gap_of_every_card() -> None:

@@ -17,6 +17,7 @@ import torch
 from gpudash.agent.memory import gpus
 from gpudash.agent.memory.gpus import intel
 from gpudash.devices.names import UNTRIED
+from gpudash.memory.watching.pushed_reading import READ_NS
 from gpudash.specs import PipelineSpec
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.units import GIB, MIB
@@ -109,6 +110,23 @@ def test_an_intel_gpu_is_read_as_cudas_allocator_is_and_its_memory_too() -> None
     assert reading["peak_allocated_bytes"] == 3 * GIB and reading["reserved_bytes"] == 2 * GIB
     assert (reading["free_bytes"], reading["total_bytes"]) == (11 * GIB, 16 * GIB)
     assert "free_bytes" not in AllocatorProbe(INTEL, xpu(STATS))()
+
+
+def test_a_reading_that_took_too_long_is_read_again_and_keeps_the_highest_peak() -> None:
+    now_s = [1.0]
+    answers = iter([(3.0, 7 * GIB), (0.5, 2 * GIB), (0.001, GIB)])
+
+    def memory_stats(_device: object) -> dict[str, int]:
+        took_s, peak = next(answers)
+        now_s[0] += took_s
+        return {**STATS, "allocated_bytes.all.peak": peak}
+
+    module = xpu(STATS)
+    probe = AllocatorProbe(INTEL, module, clock=lambda: now_s[0])
+    module.memory_stats = memory_stats
+    reading = probe()
+    assert reading[READ_NS] == 4_501_000_000, "of the one that was quick enough"
+    assert reading["peak_allocated_bytes"] == 7 * GIB and next(answers, None) is None
 
 
 def test_a_watched_program_tells_of_its_intel_gpu() -> None:

@@ -16,6 +16,6 @@ def test_a_dry_run_is_left_in_its_midst_and_the_next_one_is_as_if_nothing_had_be
     root = Path(__file__).resolve().parents[3]
     done = subprocess.run([sys.executable, "-m", script], cwd=root, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
-    assert found["looks"] > 8
+    assert found["looks"] > 300, "it looks at every allocation, those of the backward pass too"
     assert found["left"] == [True] * 8
     assert found["alike"] == [True] * 8
