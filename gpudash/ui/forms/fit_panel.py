@@ -620,7 +620,11 @@ class AlternativeRow(QWidget):
         costs = PlainLabel(_costs(way), role="legend", wraps=True)
         grid.addWidget(mark, 0, 0)
         grid.addWidget(change, 0, 1)
-        grid.addWidget(costs, 1, 1, 1, 2)
+        grid.addWidget(costs, 1, 1, 1, 3)
+        self.copy_button = self._make_copy_button()
+        if self.copy_button is not None:
+            grid.addWidget(self.copy_button, 0, 3)
+            self.copy_button.installEventFilter(self)
         self.button = self._make_button()
         if self.button is not None:
             grid.addWidget(self.button, 0, 2)
@@ -645,26 +649,44 @@ class AlternativeRow(QWidget):
         self.regarded.emit()
 
     def _make_button(self) -> QPushButton | None:
-        """A button that applies the alternative or copies its command; ``None`` if neither is possible here."""
+        """A button that applies the alternative; ``None`` if that is impossible here."""
         alternative = self.alternative
-        if alternative.allocator:
-            start = start_text(alternative.allocator)
-            button = QPushButton("Copy")
-            button.setToolTip(plain_tip(f"Copy the command that starts gpudash with it:\n{start}"))
-            button.clicked.connect(lambda: QGuiApplication.clipboard().setText(start))
-        elif alternative.fields or alternative.device is not None:
-            button = QPushButton("Apply")
-            button.setToolTip(plain_tip(_apply_text(alternative)))
-            button.clicked.connect(lambda: self.applied.emit(alternative))
+        if alternative.patch or alternative.command:
+            button = self._chip("Run", "Run the script with this change, from a copy; your files are unchanged")
+        elif not alternative.allocator and (alternative.fields or alternative.device is not None):
+            button = self._chip("Apply", _apply_text(alternative))
         else:
             return None
+        button.clicked.connect(lambda: self.applied.emit(alternative))
+        return button
+
+    def _make_copy_button(self) -> QPushButton | None:
+        """A button that copies the alternative's command or diff; ``None`` if there is none."""
+        alternative = self.alternative
+        if alternative.allocator:
+            text = start_text(alternative.allocator)
+            button = self._chip("Copy", f"Copy the command that starts gpudash with it:\n{text}")
+        elif alternative.patch:
+            text = alternative.patch
+            button = self._chip("Copy patch", f"Copy the change, for patch -p0 in the script's folder:\n{text}")
+        elif alternative.command:
+            text = shlex.join(alternative.command)
+            button = self._chip("Copy", f"Copy the command with the change:\n{text}")
+        else:
+            return None
+        button.clicked.connect(lambda: QGuiApplication.clipboard().setText(text))
+        return button
+
+    def _chip(self, text: str, tip: str) -> QPushButton:
+        button = QPushButton(text)
+        button.setToolTip(plain_tip(tip))
         button.setProperty("role", "chip")
-        button.setAccessibleName(f"{button.text()}: {self.way.change}")
+        button.setAccessibleName(f"{text}: {self.way.change}")
         return button
 
     def set_locked(self, locked: bool) -> None:
         """Set whether the form is locked."""
-        if self.button is not None and not self.alternative.allocator:
+        if self.button is not None:
             self.button.setEnabled(not locked)
 
 

@@ -12,15 +12,32 @@ from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 
+from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.explaining.pairs import pairs
 from gpudash.memory.explaining.patches import MOST_SOURCE_BYTES
+from gpudash.memory.explaining.remedies import ordered
 from gpudash.memory.explaining.whole_need import (
+    CardRequests,
     changes_the_run,
+    room_of,
     to_be_tried,
     with_need,
     with_settings_replayed,
     with_tried,
     without_need,
+)
+from gpudash.memory.predicting.fit import peaks
+from gpudash.memory.snapshot.causes.batch_size import BatchSize
+from gpudash.session.predicting.largest_batch import (
+    EVEN_ONE,
+    BatchSearch,
+    SizedRun,
+    batches_changed_by,
+    edited,
+    files_of,
+    growing_bytes,
+    note_of,
+    trains,
 )
 from gpudash.session.watching.need.failed_run import LEFT, FailedRun, NeedUnknownError, ProgramRerun, RemedyFailsError
 from gpudash.session.watching.need.numberless_run import FullCard, NumberlessRun
@@ -113,7 +130,12 @@ class NeedSearch:
         else:
             found = replace(found, need=need)
         found = with_settings_replayed(found, run.cards)
-        return self._with_tried(found, lambda remedy: self._numberless(found, remedy))
+        tried = self._with_tried(found, lambda remedy: self._numberless(found, remedy))
+        files = files_of(self._request.command, self._request.folder)
+        batch = next(batches_changed_by(found.remedies, files), None)
+        if batch is None:
+            return tried
+        return self._with_largest_batch(tried, batch, run, need)
 
     def _with_numbers(self, found: Explanation, spent_s: float) -> Explanation:
         """``found`` with the need of a run with numbers, or why that is unknown."""
@@ -170,6 +192,54 @@ class NeedSearch:
             return with_tried(found, remedy, need)
         return found
 
+    def _with_largest_batch(self, found: Explanation, batch: BatchSize, run: NumberlessRun, need: Need) -> Explanation:
+        """``found`` with the largest batch that fits.
+
+        Args:
+            found: why memory ran out.
+            batch: the batch of the program.
+            run: the program as it is, with its requests.
+            need: its need.
+        """
+        room = room_of(found)
+        works: dict[int, Remedy] = {}
+
+        def tried(size: int) -> SizedRun | None:
+            change = edited(batch, size, str((self._request.folder or Path.cwd()).absolute()))
+            if change is None:
+                return None
+            remedy = Remedy(change.change, patch=change.patch, command=change.command)
+            trial = self._numberless(found, remedy)
+            try:
+                need = self._tried(trial, f"Trying a remedy, {remedy.change}")
+            except RemedyFailsError as error:
+                if error.need is None:
+                    return None
+                return _sized(size, error.need, trial.cards, room)
+            except NeedUnknownError:
+                return None
+            peak = min(need.peak_reserved_bytes, room)
+            works[size] = replace(remedy, fits=True, verified_by=need.found_by, predicted_peak_bytes=peak)
+            return _sized(size, need, trial.cards, room, fits=True)
+
+        def passes(traces: Sequence[Trace]) -> bool:
+            return all(replace(card, trace=trace).fits(found) for card, trace in zip(run.cards, traces, strict=False))
+
+        search = BatchSearch(_sized(batch.value, need, run.cards, room), tried, passes, batch.is_named)
+        if not search.run():
+            return found
+        if search.best is None:
+            note = f"{found.remedies_note} {EVEN_ONE.format(place=batch.place)}".strip()
+            return found.with_remedies(found.remedies, note)
+        remedy = works[search.best.size]
+        if any(
+            other.fits and (other.patch, other.command) == (remedy.patch, remedy.command) for other in found.remedies
+        ):
+            return found
+        note = note_of(search, batch, files_of(self._request.command, self._request.folder))
+        remedy = replace(remedy, note=note, changes_training=trains(search.best))
+        return replace(found, remedies=ordered((*found.remedies, remedy)))
+
     def _source(self, name: str) -> bytes:
         """A file in the program's folder."""
         return read_regular(Path(self._request.folder or Path.cwd(), name), MOST_SOURCE_BYTES)
@@ -216,3 +286,10 @@ class NeedSearch:
 
     def _numbered(self, remedy: Remedy) -> WholeRun:
         return WholeRun(self._request, self._watched, self._failed, requested=False, remedy=remedy)
+
+
+def _sized(size: int, need: Need, cards: Sequence[CardRequests], room: int, *, fits: bool = False) -> SizedRun:
+    """A rerun with one batch, which needs so much of the room for PyTorch."""
+    traces = [card.trace for card in cards if card.trace is not None]
+    growing = max((growing_bytes(peaks(trace).by_category) for trace in traces), default=0)
+    return SizedRun(size, need.pytorch_bytes - room, fits, need.peak_allocated_bytes, traces, growing)
