@@ -34,8 +34,11 @@ Learning Performance: Get Started")."""
 LAST = 7 / 8
 """The last batch that is tried is smaller by this factor than the one that should fit, if none has."""
 
-MOST_REPLAYED = 50_000
-"""Most requests that are replayed some twenty times: together about four seconds."""
+MOST_REPLAYED = 30_000
+"""Most requests that are replayed some thirty times: together about three seconds."""
+
+SAMPLES = 16
+"""Parts of the range of batches in which a replay looks for one that fits."""
 
 EVEN_ONE = "Even a batch of 1 does not fit ({place})."
 
@@ -192,7 +195,7 @@ class BatchSearch:
     Attributes:
         runs: dry runs so far.
         best: the largest batch with which one fitted; ``None`` if none did.
-        largest: the largest batch that should fit, by a replay of the dry runs' requests; ``None`` if unknown.
+        largest: the largest batch that fits, by a replay of the dry runs' requests; ``None`` if unknown.
     """
 
     whole: SizedRun
@@ -221,6 +224,8 @@ class BatchSearch:
             if found.fits:
                 self.best = found
             size = self._next()
+        if self.best is None or (self.largest is not None and self.best.size < rounded(self.largest)):
+            self.largest = None
         return self.best is not None or self.none_fits
 
     @property
@@ -257,12 +262,23 @@ class BatchSearch:
     def _replayed(self, one: SizedRun, other: SizedRun, low: int, high: int) -> int | None:
         """The largest batch from ``low`` on and below ``high`` whose interpolated requests succeed; ``None`` if they
         cannot be interpolated, or are too many."""
+        if _interpolated(one, other, max(1, low)) is None:
+            return None
+
+        def fits(size: int) -> bool:
+            traces = _interpolated(one, other, size)
+            return traces is not None and self.passes(traces)
+
+        # A larger batch may fit where a smaller one does not, by how its blocks lie: look from above first.
+        places = range(SAMPLES - 1, 0, -1)
+        for size in dict.fromkeys(low + (high - low) * place // SAMPLES for place in places):
+            if size > low and fits(size):
+                low = size
+                break
+            high = max(size, low + 1)
         while high - low > 1:
             size = (low + high) // 2
-            traces = _interpolated(one, other, size)
-            if traces is None:
-                return None
-            if self.passes(traces):
+            if fits(size):
                 low = size
             else:
                 high = size
@@ -307,7 +323,7 @@ def note_of(search: BatchSearch, batch: BatchSize, files: ScriptFiles) -> str:
     what = "the largest that was tried and fits"
     if search.largest == size:
         what = "the largest that fits"
-    elif search.largest is not None and size == rounded(search.largest):
+    elif search.largest is not None:
         what = f"the largest multiple of {ROUND} that fits"
     how = f"{what}, by {search.runs} dry run{'s' * (search.runs != 1)}"
     return "; ".join([how, *_effects(search.best, batch, files, size)])
