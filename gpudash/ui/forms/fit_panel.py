@@ -649,11 +649,16 @@ class AlternativeRow(QWidget):
         self.regarded.emit()
 
     def _make_button(self) -> QPushButton | None:
-        """A button that applies the alternative; ``None`` if that is impossible here."""
+        """A button that applies the alternative or copies its command; ``None`` if neither is possible here."""
         alternative = self.alternative
+        if alternative.allocator:
+            start = start_text(alternative.allocator)
+            button = self._chip("Copy", f"Copy the command that starts gpudash with it:\n{start}")
+            button.clicked.connect(lambda: QGuiApplication.clipboard().setText(start))
+            return button
         if alternative.patch or alternative.command:
             button = self._chip("Run", "Run the script with this change, from a copy; your files are unchanged")
-        elif not alternative.allocator and (alternative.fields or alternative.device is not None):
+        elif alternative.fields or alternative.device is not None:
             button = self._chip("Apply", _apply_text(alternative))
         else:
             return None
@@ -661,20 +666,18 @@ class AlternativeRow(QWidget):
         return button
 
     def _make_copy_button(self) -> QPushButton | None:
-        """A button that copies the alternative's command or diff; ``None`` if there is none."""
-        alternative = self.alternative
-        if alternative.allocator:
-            text = start_text(alternative.allocator)
-            button = self._chip("Copy", f"Copy the command that starts gpudash with it:\n{text}")
-        elif alternative.patch:
-            text = alternative.patch
-            button = self._chip("Copy patch", f"Copy the change, for patch -p0 in the script's folder:\n{text}")
-        elif alternative.command:
-            text = shlex.join(alternative.command)
-            button = self._chip("Copy", f"Copy the command with the change:\n{text}")
-        else:
+        """A button that copies an edit of a program, or the command with the change; ``None`` if it is neither."""
+        edit = self.alternative.patch
+        tip = "Copy the change, for patch -p0 in the script's folder"
+        label = "Copy patch"
+        if not edit:
+            edit = shlex.join(self.alternative.command)
+            tip = "Copy the command with the change"
+            label = "Copy"
+        if not edit:
             return None
-        button.clicked.connect(lambda: QGuiApplication.clipboard().setText(text))
+        button = self._chip(label, f"{tip}:\n{edit}")
+        button.clicked.connect(lambda: QGuiApplication.clipboard().setText(edit))
         return button
 
     def _chip(self, text: str, tip: str) -> QPushButton:
@@ -686,7 +689,7 @@ class AlternativeRow(QWidget):
 
     def set_locked(self, locked: bool) -> None:
         """Set whether the form is locked."""
-        if self.button is not None:
+        if self.button is not None and not self.alternative.allocator:
             self.button.setEnabled(not locked)
 
 
