@@ -48,16 +48,18 @@ class ScriptFiles:
 
     Args:
         command: its command and folder.
+        script: the script, if the command does not say it.
     """
 
-    def __init__(self, command: ProgramCommand) -> None:
+    def __init__(self, command: ProgramCommand, script: str = "") -> None:
         self.command = command
+        self._script = script or _script(command.arguments)
         self._texts: dict[str, list[str]] = {}
 
     @cached_property
     def program_files(self) -> Sequence[SourceFile]:
         """The script; none for any other program."""
-        path = posixpath.normpath(posixpath.join(self.command.folder, _script(self.command.arguments)))
+        path = posixpath.normpath(posixpath.join(self.command.folder, self._script))
         return self._files([path])
 
     @cached_property
@@ -350,6 +352,6 @@ def trains(run: SizedRun) -> bool:
     return any(mark.phase in ("backward", "optimizer") for trace in run.traces for mark in trace.marks)
 
 
-def files_of(command: Sequence[str], folder: Path | None) -> ScriptFiles:
+def files_of(command: Sequence[str], folder: Path | None, script: str = "") -> ScriptFiles:
     """The source of a program, by its command and folder; ``None`` for the present one."""
-    return ScriptFiles(ProgramCommand(tuple(command), str((folder or Path.cwd()).absolute())))
+    return ScriptFiles(ProgramCommand(tuple(command), str((folder or Path.cwd()).absolute())), script)

@@ -29,6 +29,7 @@ from gpudash.session.predicting.attempt import (
     NotFollowed,
     script_name,
 )
+from gpudash.session.predicting.bisecting import callable_program
 from gpudash.session.predicting.estimator import Problem
 from gpudash.session.predicting.largest_batch import (
     BatchSearch,
@@ -85,6 +86,7 @@ class ProgramQuestion:
         folder, environment, is_quiet, holds_output: as in `Launch`.
         cards: further cards to check, for a program on one card.
         draws: whether the answer should include `ProgramAnswer.ghost`.
+        script: file in which its batch is looked for; by default the command's script.
     """
 
     command: Sequence[str]
@@ -100,6 +102,7 @@ class ProgramQuestion:
     holds_output: bool = False
     cards: Sequence[CardRequest] = ()
     draws: bool = False
+    script: str = ""
 
 
 @dataclass(frozen=True)
@@ -294,7 +297,7 @@ def with_largest_batch(
     if not question.alternatives or estimate is None or estimate.fits is True or estimate.spare_bytes is None:
         return answer
     trials = _BatchTrials(question, followed, answer, interrupted)
-    files = files_of(question.command, question.folder)
+    files = files_of(question.command, question.folder, question.script)
     try:
         for batch in batches_of(files, estimate.work):
             if not _is_changed_since(followed.began_s, batch):
@@ -306,6 +309,50 @@ def with_largest_batch(
     except KeyboardInterrupt:
         logger.info("the search for the largest batch was stopped")
     return answer
+
+
+def with_batch_of_callable(question: ProgramQuestion, estimate: Estimate, interrupted: Callable[[], bool]) -> Estimate:
+    """``estimate`` of a user's function with the largest batch that fits, found by running the function as a program.
+
+    Args:
+        question: the function as a program, see `callable_question`.
+        estimate: what is known of it.
+        interrupted: as in `with_largest_batch`.
+    """
+    if estimate.fits is True or estimate.spare_bytes is None:
+        return estimate
+    try:
+        answer = predict_program(question, interrupted, logger.info)
+    except (KeyboardInterrupt, ValueError) as error:
+        logger.info("no batch of %s was tried (%s)", estimate.workload, error)
+        return estimate
+    found = answer.estimate
+    # As a program it may take another way.
+    if found is None or found.peak_allocated_bytes != estimate.peak_allocated_bytes:
+        return estimate
+    ways = tuple(way for way in found.alternatives if way.patch)
+    return replace(estimate, largest_batch_size=found.largest_batch_size, alternatives=(*ways, *estimate.alternatives))
+
+
+def callable_question(python: str, name: str, steps: int, target: Target, time_limit_s: float) -> ProgramQuestion:
+    """The steps of a user's function as a program.
+
+    Args:
+        python: the Python that runs it.
+        name: ``package.module:function`` or ``folder/file.py:function``.
+        steps, target, time_limit_s: as in `ProgramQuestion`.
+    """
+    module = name.rpartition(":")[0]
+    script = module
+    if not module.endswith(".py"):
+        script = f"{module.replace('.', '/')}.py"
+    command = callable_command(python, name, steps)
+    return ProgramQuestion(command, target, steps=steps, time_limit_s=time_limit_s, is_quiet=True, script=script)
+
+
+def callable_command(python: str, name: str, steps: int) -> tuple[str, ...]:
+    """The command that runs the steps of a user's function."""
+    return (python, str(callable_program.__file__), name, str(steps))
 
 
 def _is_changed_since(time_s: float, batch: BatchSize) -> bool:
