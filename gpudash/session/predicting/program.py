@@ -321,6 +321,8 @@ def with_batch_of_callable(question: ProgramQuestion, estimate: Estimate, interr
     """
     if estimate.fits is True or estimate.spare_bytes is None:
         return estimate
+    if not batches_of(files_of(question.command, question.folder, question.script), estimate.work):
+        return estimate
     try:
         answer = predict_program(question, interrupted, logger.info)
     except (KeyboardInterrupt, ValueError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -26,7 +27,13 @@ from gpudash.session.predicting.largest_batch import (
     growing_bytes,
     rounded,
 )
-from gpudash.session.predicting.program import ProgramQuestion, judge_program, with_largest_batch
+from gpudash.session.predicting.program import (
+    ProgramQuestion,
+    callable_question,
+    judge_program,
+    with_batch_of_callable,
+    with_largest_batch,
+)
 from gpudash.speed.work import PRODUCT, Operation, StepWork
 from gpudash.units import MIB
 
@@ -192,6 +199,7 @@ def followed(trace: Trace, began_s: float = float("inf")) -> FollowedRun:
 class Edited:
     """An attempt of a program whose diff says its batch."""
 
+    held_output = False
     launches: list[Launch]
 
     def __init__(self, launch: Launch, numbers: str) -> None:
@@ -201,6 +209,8 @@ class Edited:
     def run(self, interrupted: Callable[[], bool]) -> FollowedRun | NotFollowed:
         if interrupted():
             raise KeyboardInterrupt
+        if not self._launch.edit:
+            return followed(trace_of(512, sample=SAMPLE))
         self.launches.append(self._launch)
         added = next(row for row in self._launch.edit.splitlines() if row.startswith("+batch_size"))
         size = int(added.rpartition("= ")[2])
@@ -272,3 +282,21 @@ def test_a_search_that_is_left_and_a_file_that_was_changed_since_the_run_change_
     estimate = asked(tmp_path, "batch_size = 512\n", interrupted=interrupted, began_s=began_s).estimate
     assert estimate is not None and estimate.largest_batch_size is None
     assert not any(way.patch for way in estimate.alternatives)
+
+
+@pytest.mark.parametrize("name", ["batch_size", "rate"])
+def test_a_function_of_ones_own_is_edited_in_its_file(
+    tmp_path: Path, launches: list[Launch], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(f"{name} = 512\n")
+    question = callable_question(sys.executable, "train.py:build", 3, CARD, 60.0)
+    whole = judge_program(question, followed(trace_of(512, sample=SAMPLE)), CARD.architecture).estimate
+    assert whole is not None
+    estimate = with_batch_of_callable(question, whole, lambda: False)
+    if name == "rate":
+        assert estimate == whole
+        return
+    assert estimate.alternatives[0].change == "train.py:1: a batch of 192 in place of 512"
+    assert estimate.alternatives[1:] == whole.alternatives
+    assert launches[0].command[0] == sys.executable and launches[0].command[2:] == ("train.py:build", "3")
