@@ -71,6 +71,9 @@ HELD_OUTPUT = (
 LAST_OUTPUT = "The last that {name} printed, without numbers, so that losses in it were not computed:"
 
 
+SEARCHING = "{name} does not fit; the largest batch that does is looked for ({place}), with up to three more runs."
+
+
 @dataclass(frozen=True)
 class ProgramQuestion:
     """A request to predict a program.
@@ -145,7 +148,7 @@ def predict_program(
     if isinstance(found, NotFollowed):
         return ProgramAnswer(problem=found.problem)
     answer = judge_program(question, found, question.target.architecture)
-    answer = with_largest_batch(question, found, answer, interrupted)
+    answer = with_largest_batch(question, found, answer, interrupted, notice)
     assert answer.estimate is not None
     return replace(answer, estimate=replace(answer.estimate, seconds=time.perf_counter() - began))
 
@@ -287,11 +290,16 @@ def _followed_cards(
 
 
 def with_largest_batch(
-    question: ProgramQuestion, followed: FollowedRun, answer: ProgramAnswer, interrupted: Callable[[], bool]
+    question: ProgramQuestion,
+    followed: FollowedRun,
+    answer: ProgramAnswer,
+    interrupted: Callable[[], bool],
+    notice: Callable[[str], None],
 ) -> ProgramAnswer:
     """``answer`` with the largest batch that fits, where the program does not fit and its source shows the batch.
 
-    The search ends after the question's time limit, and if ``interrupted``; the answer then stays as it is.
+    The search begins no run after the question's time limit, and ends if ``interrupted``; the answer then stays as it
+    is.
     """
     estimate = answer.estimate
     if not question.alternatives or estimate is None or estimate.fits is True or estimate.spare_bytes is None:
@@ -301,6 +309,7 @@ def with_largest_batch(
     try:
         for batch in batches_of(files, estimate.work):
             if not _is_changed_since(followed.began_s, batch):
+                notice(SEARCHING.format(name=script_name(question.command), place=batch.place))
                 search = BatchSearch(
                     trials.whole(batch.value), partial(trials.tried, batch), trials.passes, batch.is_named
                 )

@@ -159,7 +159,11 @@ class ScriptPredictions:
     ) -> Iterator[ProgramAnswer]:
         """The prediction, and then with the largest batch that fits, which takes further runs."""
         version = _version(request)  # before the start: the file may be edited meanwhile
-        found = follow_program(question, stop.is_set, lambda text: logger.info("%s", text))
+
+        def log_notice(text: str) -> None:
+            logger.info("%s", text)
+
+        found = follow_program(question, stop.is_set, log_notice)
         if isinstance(found, NotFollowed):
             yield ProgramAnswer(problem=found.problem)
             return
@@ -167,7 +171,7 @@ class ScriptPredictions:
         self._followed[version] = _Followed(found, architecture)
         answer = judge_program(question, found, architecture)
         yield answer
-        yield with_largest_batch(question, found, answer, stop.is_set)
+        yield with_largest_batch(question, found, answer, stop.is_set, log_notice)
 
     def _start(self, request: WatchRequest, answers: Callable[[threading.Event], Iterator[ProgramAnswer]]) -> bool:
         """Start a thread that answers a script; false if one is busy."""

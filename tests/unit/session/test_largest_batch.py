@@ -235,7 +235,10 @@ def asked(
     question = ProgramQuestion(("python", "train.py"), CARD, folder=folder)
     whole = followed(trace_of(512, sample=SAMPLE), began_s)
     answer = judge_program(question, whole, CARD.architecture)
-    return with_largest_batch(question, whole, answer, lambda: interrupted)
+    notices: list[str] = []
+    found = with_largest_batch(question, whole, answer, lambda: interrupted, notices.append)
+    assert all("train.py does not fit; the largest batch that does is looked for" in text for text in notices)
+    return found
 
 
 def test_a_program_that_does_not_fit_is_told_the_largest_batch_with_its_diff(
