@@ -235,6 +235,11 @@ class BatchSearch:
         """Whether not even a batch of 1 fitted."""
         return 1 in self._known and self.best is None
 
+    @property
+    def refused(self) -> int:
+        """The smallest batch that did not fit."""
+        return min(run.size for run in self._known.values() if not run.fits)
+
     def _first(self) -> int:
         """By what grows with the batch at the peak, which gives a second point of the line without a dry run."""
         whole = self.whole
@@ -248,7 +253,7 @@ class BatchSearch:
         low = 0
         if self.best is not None:
             low = self.best.size
-        high = min(run.size for run in self._known.values() if not run.fits)
+        high = self.refused
         # The two that are nearest to the limit.
         near = sorted(self._known.values(), key=lambda run: abs(run.short_bytes))[:2]
         one, other = sorted(near, key=lambda run: run.size)
@@ -323,9 +328,9 @@ def note_of(search: BatchSearch, batch: BatchSize, files: ScriptFiles) -> str:
     assert search.best is not None
     size = search.best.size
     what = "the largest that was tried and fits"
-    if search.largest == size:
+    if size in (search.largest, search.refused - 1):
         what = "the largest that fits"
-    elif search.largest is not None:
+    elif search.largest is not None or rounded(search.refused - 1) <= size:
         what = f"the largest multiple of {ROUND} that fits"
     how = f"{what}, by {search.runs} dry run{'s' * (search.runs != 1)}"
     return "; ".join([how, *_effects(search.best, batch, files, size)])

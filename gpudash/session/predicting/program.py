@@ -470,7 +470,7 @@ def _sized(size: int, estimate: Estimate, traces: Sequence[Trace]) -> SizedRun:
     more = estimate.margin_bytes + estimate.convolutions.unknown_bytes
     short_bytes = more - (estimate.spare_bytes or 0)
     peak_bytes = estimate.peak_allocated_bytes or 0
-    growing = growing_bytes(estimate.by_category)
+    growing = growing_bytes(estimate.by_category) + estimate.convolutions.unknown_bytes
     return SizedRun(size, short_bytes, estimate.fits is True, peak_bytes, traces, growing)
 
 
