@@ -260,7 +260,7 @@ class BatchSearch:
         self.largest = self._replayed(one, other, low, high)
         largest = self.largest
         if largest is None:
-            largest = min(max(_on_line(one, other) or (low + high) // 2, low), high - 1)
+            largest = min(max(_on_line(one, other), low), high - 1)
         # A smaller batch that is known to fit is better than none.
         if self.best is None and self.runs == MOST_RUNS - 1:
             largest = int(largest * LAST)
@@ -292,11 +292,11 @@ class BatchSearch:
         return low
 
 
-def _on_line(one: SizedRun, other: SizedRun) -> int | None:
-    """The largest batch that fits, if needs lie on a line; ``None`` if they do not grow."""
+def _on_line(one: SizedRun, other: SizedRun) -> int:
+    """The largest batch that fits, if needs lie on a line; half of the smaller one if they do not grow."""
     slope = (other.short_bytes - one.short_bytes) / (other.size - one.size)
     if slope <= 0:
-        return None
+        return one.size // 2
     return int(one.size - one.short_bytes / slope)
 
 
@@ -337,7 +337,7 @@ def note_of(search: BatchSearch, batch: BatchSize, files: ScriptFiles) -> str:
 
 
 def _effects(run: SizedRun, batch: BatchSize, files: ScriptFiles, size: int) -> Iterator[str]:
-    if not trains(run):
+    if not changes_training(run, batch):
         return
     count = accumulated(files)
     if count is None:
@@ -352,9 +352,10 @@ def _effects(run: SizedRun, batch: BatchSize, files: ScriptFiles, size: int) -> 
         yield f"the statistics of BatchNorm are of {size} samples"
 
 
-def trains(run: SizedRun) -> bool:
-    """Whether the program computes gradients."""
-    return any(mark.phase in ("backward", "optimizer") for trace in run.traces for mark in trace.marks)
+def changes_training(run: SizedRun, batch: BatchSize) -> bool:
+    """Whether a batch is of a training: the program computes gradients, and the batch is not of its evaluation."""
+    phases = {mark.phase for trace in run.traces for mark in trace.marks}
+    return not batch.evaluates and not phases.isdisjoint(("backward", "optimizer"))
 
 
 def files_of(command: Sequence[str], folder: Path | None, script: str = "") -> ScriptFiles:

@@ -36,11 +36,11 @@ from gpudash.session.predicting.largest_batch import (
     ScriptFiles,
     SizedRun,
     batches_of,
+    changes_training,
     edited,
     files_of,
     growing_bytes,
     note_of,
-    trains,
 )
 from gpudash.session.predicting.step_times import times_on
 from gpudash.session.watching.request import WatchRequest, check_request
@@ -453,7 +453,7 @@ class _BatchTrials:
             found.estimate,
             patch=change.patch,
             command=change.command,
-            changes_training=trains(search.best),
+            changes_training=changes_training(search.best, batch),
             note=note_of(search, batch, files),
         )
         largest = None

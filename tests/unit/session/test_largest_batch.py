@@ -212,7 +212,7 @@ class Edited:
         if not self._launch.edit:
             return followed(trace_of(512, sample=SAMPLE))
         self.launches.append(self._launch)
-        added = next(row for row in self._launch.edit.splitlines() if row.startswith("+batch_size"))
+        added = next(row for row in self._launch.edit.splitlines() if row.startswith("+") and "batch_size = " in row)
         size = int(added.rpartition("= ")[2])
         if size < 4:
             return NotFollowed(Problem("raised", "Expected more than 1 value per channel."))
@@ -269,6 +269,14 @@ def test_what_a_smaller_batch_does_to_the_training_is_said(
 ) -> None:
     estimate = asked(tmp_path, f"batch_size = 512\n{more}\n").estimate
     assert estimate is not None and estimate.alternatives[0].note.endswith(ending)
+
+
+def test_the_batch_of_an_evaluation_changes_no_training(tmp_path: Path, launches: list[Launch]) -> None:
+    estimate = asked(tmp_path, "val_batch_size = 512\n").estimate
+    assert estimate is not None
+    first = estimate.alternatives[0]
+    assert "+val_batch_size = 192" in first.patch and not first.changes_training
+    assert "learns" not in first.note
 
 
 @pytest.mark.parametrize("text", ["rate = 512\n", "batch_size = 512\ndef broken(:\n"])

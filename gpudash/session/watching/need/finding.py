@@ -33,11 +33,11 @@ from gpudash.session.predicting.largest_batch import (
     BatchSearch,
     SizedRun,
     batches_changed_by,
+    changes_training,
     edited,
     files_of,
     growing_bytes,
     note_of,
-    trains,
 )
 from gpudash.session.watching.need.failed_run import LEFT, FailedRun, NeedUnknownError, ProgramRerun, RemedyFailsError
 from gpudash.session.watching.need.numberless_run import FullCard, NumberlessRun
@@ -237,7 +237,7 @@ class NeedSearch:
         ):
             return found
         note = note_of(search, batch, files_of(self._request.command, self._request.folder))
-        remedy = replace(remedy, note=note, changes_training=trains(search.best))
+        remedy = replace(remedy, note=note, changes_training=changes_training(search.best, batch))
         return replace(found, remedies=ordered((*found.remedies, remedy)))
 
     def _source(self, name: str) -> bytes:
