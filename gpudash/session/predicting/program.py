@@ -71,7 +71,7 @@ HELD_OUTPUT = (
 LAST_OUTPUT = "The last that {name} printed, without numbers, so that losses in it were not computed:"
 
 
-SEARCHING = "{name} does not fit; the largest batch that does is looked for ({place}), with up to three more runs."
+SEARCHING = "The largest batch of {name} that fits is looked for ({place}), with up to three more runs."
 
 
 @dataclass(frozen=True)

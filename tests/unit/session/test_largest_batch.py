@@ -237,7 +237,7 @@ def asked(
     answer = judge_program(question, whole, CARD.architecture)
     notices: list[str] = []
     found = with_largest_batch(question, whole, answer, lambda: interrupted, notices.append)
-    assert all("train.py does not fit; the largest batch that does is looked for" in text for text in notices)
+    assert all(text.startswith("The largest batch of train.py that fits is looked for (") for text in notices)
     return found
 
 
@@ -261,6 +261,7 @@ def test_a_program_that_does_not_fit_is_told_the_largest_batch_with_its_diff(
     [
         ("", "a step learns from 192 samples in place of 512"),
         ("accumulation_steps = 1024 // batch_size", "a step accumulates is computed by the program"),
+        ("Trainer(accumulation_steps=args.accumulation_steps)", "a step learns from 192 samples in place of 512"),
         ("loss_accum = 0.0", "a step learns from 192 samples in place of 512"),
     ],
 )

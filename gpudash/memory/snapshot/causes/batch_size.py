@@ -149,9 +149,8 @@ def accumulated(program: ProgramFiles) -> int | None:
     if not numbers:
         for file in (*program.program_files, *program.imported_files, *program.named_files):
             for node in file.nodes():
-                numbers.update(
-                    whole_number(value) for name, value, _ in _assignments(node, set()) if _accumulates(name)
-                )
+                given = [value for name, value, _ in _assignments(node, set()) if _accumulates(name)]
+                numbers.update(whole_number(value) for value in given if not _hands_on(value))
     if len(numbers) > 1:
         return None
     return next(iter(numbers), 1)
@@ -159,6 +158,14 @@ def accumulated(program: ProgramFiles) -> int | None:
 
 def _accumulates(name: str) -> bool:
     return _ACCUMULATES.search(name) is not None
+
+
+def _hands_on(value: ast.expr) -> bool:
+    """Whether a value is the number of accumulated batches under another name: ``args.accumulation_steps``."""
+    match value:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return _accumulates(name)
+    return False
 
 
 def is_of_single_samples(case: Case) -> bool:
