@@ -128,7 +128,7 @@ def batches_changed_by(remedies: Sequence[RunChange], files: ScriptFiles) -> Ite
     """The batches of a program that some of its remedies make smaller."""
     shaped = (one for file in files.program_files for one in shaped_batches(file, lambda _number, _size: True))
     for batch in (*named_batches(files), *named_batches(files, evaluates=True), *shaped):
-        if any(batch.is_changed_by(remedy.change) for remedy in remedies):
+        if any(batch.size_in(remedy.change) is not None for remedy in remedies):
             yield batch
 
 
@@ -193,9 +193,10 @@ class BatchSearch:
         tried: a dry run with another batch; ``None`` if that fails.
         passes: whether requests, for each card, succeed there.
         is_named: whether its name says that the number is the batch.
+        earlier: dry runs with other batches that there were already.
 
     Attributes:
-        runs: dry runs so far.
+        runs: dry runs so far, the earlier ones included.
         best: the largest batch with which one fitted; ``None`` if none did.
         largest: the largest batch that fits, by a replay of the dry runs' requests; ``None`` if unknown.
     """
@@ -204,6 +205,7 @@ class BatchSearch:
     tried: Callable[[int], SizedRun | None]
     passes: Callable[[Sequence[Trace]], bool]
     is_named: bool = False
+    earlier: Sequence[SizedRun] = ()
     runs: int = 0
     best: SizedRun | None = None
     largest: int | None = None
@@ -212,7 +214,13 @@ class BatchSearch:
     def run(self) -> bool:
         """Search; returns whether the number is the batch, and something is known of it."""
         self._known[self.whole.size] = self.whole
-        size = self._first()
+        self.runs = len(self.earlier)
+        for run in self.earlier:
+            self._add(run)
+        if self.earlier:
+            size = self._next()
+        else:
+            size = self._first()
         while self.runs < MOST_RUNS and size not in self._known:
             self.runs += 1
             found = self.tried(size)
@@ -222,13 +230,16 @@ class BatchSearch:
             is_of_state = self.is_named and size == 1 and not found.fits and found.peak_bytes == self.whole.peak_bytes
             if not (found.is_batch_of(self.whole) or is_of_state):
                 return False
-            self._known[size] = found
-            if found.fits:
-                self.best = found
+            self._add(found)
             size = self._next()
         if self.best is None or (self.largest is not None and self.best.size < rounded(self.largest)):
             self.largest = None
         return self.best is not None or self.none_fits
+
+    def _add(self, run: SizedRun) -> None:
+        self._known[run.size] = run
+        if run.fits:
+            self.best = run
 
     @property
     def none_fits(self) -> bool:

@@ -94,9 +94,12 @@ class BatchSize:
         """The change to another size, in words."""
         return f"{self.place}: a batch of {value} in place of {self.value}"
 
-    def is_changed_by(self, change: str) -> bool:
-        """Whether a change in words is one to another size, as `text` has it."""
-        return change.startswith(f"{self.place}: a batch of ") and f" in place of {self.value}" in change
+    def size_in(self, change: str) -> int | None:
+        """The size in a change in words, as `text` has it; ``None`` for any other change."""
+        found = re.match(rf"{re.escape(self.place)}: a batch of (\d+) in place of {self.value}\b", change)
+        if found is None:
+            return None
+        return int(found[1])
 
     def command(self, value: int) -> tuple[str, ...]:
         """The program's command with another size; () if it is not on the command line."""
