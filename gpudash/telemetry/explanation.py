@@ -182,6 +182,9 @@ class RunChange:
         slowdown_from: basis of `slowdown`: "FLOPs of the dry run", "the same products in smaller batches", or "".
         changes_training: whether it may affect convergence.
         note: other differences, in words: "weights rounded to 4 bits"; "" for none.
+        patch: the change as a unified diff, with paths relative to the program's folder, or to the root if that is
+            unknown; "" for none.
+        command: command of the program with the change; empty for other changes.
     """
 
     change: str
@@ -194,6 +197,8 @@ class RunChange:
     slowdown_from: str = ""
     changes_training: bool = False
     note: str = ""
+    patch: str = ""
+    command: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -226,17 +231,12 @@ class Remedy(RunChange):
         verified_by: "dry run", "replay" of the run's requests, "rerun" of the whole program, or "rerun without
             numbers"; "" if it was not tried.
         rewrites: edits of the program, if known exactly.
-        patch: the change as a unified diff, with paths relative to the program's folder, or to the root if that is
-            unknown; "" for none.
-        command: command of the program with the change; empty for other changes.
     """
 
     flags: str = ""
     predicted_peak_bytes: int | None = None
     verified_by: str = ""
     rewrites: tuple[Rewrite, ...] = ()
-    patch: str = ""
-    command: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,26 @@ for batch in DataLoader({data}, batch_size=1):
     assert "the last batch was the largest of 78 more" in late.document["remark"]
 
 
+@pytest.mark.timeout(600)  # five processes that import torch, on a machine that may be busy
+@pytest.mark.skipif(not can_hold_back(), reason="no overlays here, so that no edit is tried")
+def test_a_script_that_does_not_fit_is_told_the_largest_batch_with_which_it_runs_to_its_end(
+    estimate: Any, home: Path, tmp_path: Path
+) -> None:
+    text = f"batch_size = 65536\n{HEAD.replace('256', 'batch_size')}\nfor i in range(3): print(step().item())"
+
+    found = estimate(text, "--simulate", "700MiB").document
+
+    assert found["fits"] is False
+    first = found["alternatives"][0]
+    assert first["fits"] is True and first["change"].startswith("train.py:1: a batch of ")
+    assert "+batch_size = " in first["patch"] and first["changes_training"]
+    assert (tmp_path / "train.py").read_text() == text
+    subprocess.run(["patch", "-p0", "-s"], cwd=tmp_path, input=first["patch"], text=True, check=True, timeout=60)
+    words = ("watch", "--simulate", "700MiB", "--as-cuda", "--json", "--", sys.executable, "train.py")
+    done = run_python(home, "-m", "gpudash", *words, cwd=tmp_path)
+    assert json.loads(done.stdout)["status"] == "finished", done.stderr
+
+
 def test_lines_that_hold_memory_at_the_peak_add_up_to_it_nearly(estimate: Any) -> None:
     found = estimate(HEAD + "for i in range(100): print(step().item())").document
 

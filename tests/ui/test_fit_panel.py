@@ -229,6 +229,22 @@ def test_an_allocator_s_setting_is_copied_as_the_command_to_start_with(
     assert QGuiApplication.clipboard().text() == started
 
 
+def test_an_edit_of_the_script_is_run_or_copied_with_a_click(window: MainWindow, session: FakeSession) -> None:
+    edit = Alternative("train.py:4: a batch of 8 in place of 64", fits=True, patch="--- train.py\n", command=())
+    emit(window, session, replace(SHORT, alternatives=(edit,)))
+    open_details(window)
+    row = row_of(window, edit)
+    assert row.button is not None and row.copy_button is not None
+    assert (row.button.text(), row.copy_button.text()) == ("Run", "Copy patch")
+    row.copy_button.click()
+    assert QGuiApplication.clipboard().text() == edit.patch
+    given: list[Alternative] = []
+    row.applied.connect(given.append)
+    row.button.click()
+    assert given == [edit]
+    assert not session.requested  # there is no script in this form
+
+
 def test_rows_stay_while_more_alternatives_arrive(window: MainWindow, session: FakeSession) -> None:
     emit(window, session, replace(SHORT, alternatives=(SMALLER_BATCH,)), final=False)
     open_details(window)

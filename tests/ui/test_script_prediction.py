@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gpudash.devices.known_gpus import find
 from gpudash.devices.simulated_cards import exact_text
-from gpudash.memory.predicting.estimate import CardEstimate
+from gpudash.memory.predicting.estimate import Alternative, CardEstimate
 from gpudash.session import Answer
 from gpudash.session.predicting.estimator import Problem
 from gpudash.ui.window.main_window import MainWindow
@@ -83,3 +84,18 @@ def test_why_there_is_no_answer_is_said_where_it_was_asked_for(window: MainWindo
     shown.button.click()
     settle(window)
     assert shown.text.text() == session.scripts.refusal
+
+
+def test_the_script_runs_with_the_largest_batch_that_fits_from_a_copy(window: MainWindow, session: FakeSession) -> None:
+    panel = window.workspace.dashboard.panel
+    edit = Alternative("train.py:1: a batch of 8 in place of 64", fits=True, patch="--- train.py\n+++ train.py\n")
+    session.scripts.answer = Answer(1, replace(SHORT, alternatives=(edit,), largest_batch_size=8), final=True)
+    settle(window)
+    assert panel.fit.figures.endswith("largest batch that fits: 8")
+    panel.fit.open_details()
+    settle(window)
+    (row,) = panel.fit.alternatives
+    assert row.button is not None
+    request = panel.script.request()
+    row.button.click()
+    assert session.requested == [("watch", replace(request, edit=edit.patch, find_need=False))]

@@ -71,6 +71,7 @@ def execute(
     options: EstimateOptions,
     own_device: str | None = None,
     epoch_steps: int | None = None,
+    completed: "Callable[[Answer], Answer] | None" = None,
 ) -> int:
     """Predict, and print the prediction or why there is none; return the exit code.
 
@@ -80,12 +81,15 @@ def execute(
         options: options of the command.
         own_device: device named by the workload's fields, used unless the options name one.
         epoch_steps: steps of an epoch by the workload's fields; ``None`` if it has none.
+        completed: adds to an answer what the session does not look for.
 
     Raises:
         RequestError: if the request was invalid or interrupted.
     """
     held_against = HeldAgainst(options.budget(), options.card_table(), options.epoch_steps or epoch_steps)
     answer, device, joined = predict(ask, options, own_device)
+    if completed is not None:
+        answer = completed(answer)
     return conclude(workload, answer, device, options, held_against, joined=joined)
 
 

@@ -4,6 +4,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
@@ -13,6 +14,7 @@ from gpudash.cli.estimate.answer import EstimateOptions, draws_curve, execute
 from gpudash.cli.estimate.download import SAY_A_NAME
 from gpudash.cli.estimate.download import download_config as fetch_config
 from gpudash.cli.estimate.serving import estimate_serving, is_serving, task_of
+from gpudash.cli.terminal.interruption import interruptible
 from gpudash.cli.terminal.output import (
     DEVICES,
     NoGpuError,
@@ -24,7 +26,8 @@ from gpudash.specs.invalid import did_you_mean
 from gpudash.specs.model import BUILT, SERVE
 
 if TYPE_CHECKING:
-    from gpudash.session import Session
+    from gpudash.memory.predicting.estimate import Target
+    from gpudash.session import Answer, Session
 
 FOLLOWED_STEPS = 3
 """Steps of a function to follow: its optimizer creates its state in the first, and the third shows growth."""
@@ -111,8 +114,11 @@ def _estimate_callable(
     if options.preset is not None:
         raise RequestError("--preset: only workloads have presets.", "Leave it out, or name a workload.")
 
+    targets: list[Target] = []
+
     # Called once the session knows its devices: without --device, it may be the CPU.
     def ask(session: "Session", device: str) -> int:
+        targets.append(session.estimates.target(device))
         if as_cuda and device == "cpu":
             raise NoGpuError("--as-cuda lets code find a GPU, and the CPU is none.", AS_CUDA_FORM)
         return session.estimates.ask_callable(
@@ -128,7 +134,18 @@ def _estimate_callable(
             cards=options.cards or None,
         )
 
-    return execute(callable, ask, options)
+    def completed(answer: "Answer") -> "Answer":
+        (target,) = targets
+        if answer.estimate is None or target.device == "cpu" or options.memory_cap or not options.alternatives:
+            return answer
+        from gpudash.session.predicting.program import callable_question, with_batch_of_callable
+
+        question = callable_question(program, callable, steps, target, options.time_limit)
+        with interruptible() as interruption:
+            estimate = with_batch_of_callable(question, answer.estimate, lambda: bool(interruption.requested))
+        return replace(answer, estimate=estimate)
+
+    return execute(callable, ask, options, completed=completed)
 
 
 def _wrong_workload(arguments: Sequence[str], callable: str | None, python: str | None) -> RequestError:

@@ -192,6 +192,14 @@ def keyword_of(call: ast.Call, name: str) -> ast.expr | None:
     return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
 
 
+def imported_paths(files: Sequence[SourceFile], folder: str = "") -> list[str]:
+    """Possible paths of the modules that some files import, next to each of these files and in ``folder``."""
+    roots = dict.fromkeys([*(posixpath.dirname(file.file) for file in files), *filter(None, [folder])])
+    names = list(chain.from_iterable(map(imported_names, files)))
+    # A module's name does not give its folder: look in all of them.
+    return list(dict.fromkeys(posixpath.normpath(f"{root}/{part}") for root in roots for part in names))
+
+
 def imported_names(file: SourceFile) -> Iterator[str]:
     """Possible paths of a file's imported modules, relative to the folder of any file of the program."""
     for node in file.nodes():

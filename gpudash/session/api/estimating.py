@@ -187,7 +187,9 @@ def fits(target: Target, cards: Sequence[str], *, steps: int = 3, time_limit_s: 
     """
     if isinstance(cards, str) or not cards:
         raise ValueError(f'fits() takes the names of cards, as in cards=["l4", "rtx4090"], not {cards!r}.')
-    return CardAnswers(_answer_of(target, ["--simulate", cards[0], "--cards", ",".join(cards)], steps, time_limit_s))
+    # What would fit the first card is not in the answer, and takes further runs.
+    flags = ["--simulate", cards[0], "--cards", ",".join(cards), "--no-alternatives"]
+    return CardAnswers(_answer_of(target, flags, steps, time_limit_s))
 
 
 def predict_cell(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import selectors
 import shutil
@@ -220,11 +221,13 @@ class FollowedRun:
         answers: one for each process, as `gpudash.simulator.dry_run.programs.program` sends it.
         numbers: as of `Attempt`.
         held_by: what held back its writes.
+        began_s: when it was started, as `time.time` counts; its files may have been changed since.
     """
 
     answers: Sequence[Mapping[str, Any]]
     numbers: str
     held_by: str
+    began_s: float = math.inf
 
 
 class Attempt:
@@ -255,6 +258,7 @@ class Attempt:
             ValueError: one sentence, when it cannot be started.
             KeyboardInterrupt: when ``interrupted``.
         """
+        self._began_s = time.time()
         self._folder = Path(tempfile.mkdtemp(prefix="gpudash-"))
         self._selector = selectors.DefaultSelector()
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -513,7 +517,7 @@ class Attempt:
         wanted = int(answers[0]["world_size"])
         ranks = {answer["rank"] for answer in answers}
         if ended or len(ranks) >= wanted:
-            return FollowedRun(answers, self._numbers, self._held_by)
+            return FollowedRun(answers, self._numbers, self._held_by, self._began_s)
         return None
 
     def _ended(self, code: int) -> NotFollowed:

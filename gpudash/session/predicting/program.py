@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -14,9 +16,10 @@ from gpudash.drawing.ghost import Ghost
 from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.explaining.call_sites import growth_rate
 from gpudash.memory.predicting.architecture import Architecture
-from gpudash.memory.predicting.estimate import CardEstimate, CardRequest, Estimate, Target, judge, judge_card
+from gpudash.memory.predicting.estimate import CardEstimate, CardRequest, Estimate, Target, fits, judge, judge_card
 from gpudash.memory.predicting.fit import Peaks, peaks
 from gpudash.memory.predicting.rank_estimates import of_halves, ranks_on
+from gpudash.memory.snapshot.causes.batch_size import BatchSize
 from gpudash.session.predicting.attempt import (
     HELD_BY_PYTHON,
     HELD_BY_SYSTEM,
@@ -26,12 +29,27 @@ from gpudash.session.predicting.attempt import (
     NotFollowed,
     script_name,
 )
+from gpudash.session.predicting.bisecting import callable_program
 from gpudash.session.predicting.estimator import Problem
+from gpudash.session.predicting.largest_batch import (
+    BatchSearch,
+    ScriptFiles,
+    SizedRun,
+    batches_of,
+    changes_training,
+    edited,
+    files_of,
+    growing_bytes,
+    note_of,
+)
 from gpudash.session.predicting.step_times import times_on
 from gpudash.session.watching.request import WatchRequest, check_request
 from gpudash.speed.work import StepTime
+from gpudash.telemetry.explanation import RunChange
 from gpudash.workloads.predicting.card_fits import BORROWED_RATIO
-from gpudash.workloads.predicting.device_fit import unchanged
+from gpudash.workloads.predicting.device_fit import as_alternative, unchanged
+
+logger = logging.getLogger(__name__)
 
 WITH_NUMBERS_RATIO = 2.0
 """Host memory required for a run with numbers, as a multiple of what it holds on the GPU; it needs at least 1."""
@@ -53,6 +71,9 @@ HELD_OUTPUT = (
 LAST_OUTPUT = "The last that {name} printed, without numbers, so that losses in it were not computed:"
 
 
+SEARCHING = "The largest batch of {name} that fits is looked for ({place}), with up to three more runs."
+
+
 @dataclass(frozen=True)
 class ProgramQuestion:
     """A request to predict a program.
@@ -68,6 +89,7 @@ class ProgramQuestion:
         folder, environment, is_quiet, holds_output: as in `Launch`.
         cards: further cards to check, for a program on one card.
         draws: whether the answer should include `ProgramAnswer.ghost`.
+        script: file in which its batch is looked for; by default the command's script.
     """
 
     command: Sequence[str]
@@ -83,6 +105,7 @@ class ProgramQuestion:
     holds_output: bool = False
     cards: Sequence[CardRequest] = ()
     draws: bool = False
+    script: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,6 +118,7 @@ class ProgramAnswer:
         ghost: its memory as a drawing; of several cards, the one on which it needs most.
         cards: results for the further cards, by their keys.
         times: as in `Answer.times`.
+        remedies: as in `Answer.remedies`.
     """
 
     estimate: Estimate | None = None
@@ -102,6 +126,7 @@ class ProgramAnswer:
     ghost: Ghost | None = None
     cards: Mapping[str, CardEstimate] = field(default_factory=dict)
     times: Mapping[str, StepTime] = field(default_factory=dict)
+    remedies: Mapping[int, Ghost] = field(default_factory=dict)
 
 
 def predict_program(
@@ -123,6 +148,7 @@ def predict_program(
     if isinstance(found, NotFollowed):
         return ProgramAnswer(problem=found.problem)
     answer = judge_program(question, found, question.target.architecture)
+    answer = with_largest_batch(question, found, answer, interrupted, notice)
     assert answer.estimate is not None
     return replace(answer, estimate=replace(answer.estimate, seconds=time.perf_counter() - began))
 
@@ -133,17 +159,7 @@ def follow_program(
     """Run a program until its memory requests are known, and end it; otherwise as `predict_program`."""
     check_request(WatchRequest(command=question.command, folder=question.folder))
     check_options(question.command)
-    launch = Launch(
-        question.command,
-        (question.target, *question.others),
-        steps=question.steps,
-        time_limit_s=question.time_limit_s,
-        lets_write=question.lets_write,
-        folder=question.folder,
-        environment=question.environment,
-        is_quiet=question.is_quiet,
-        holds_output=question.holds_output,
-    )
+    launch = _launch(question)
     attempt = Attempt(launch, "unknown")
     found = attempt.run(interrupted)
     if isinstance(found, NotFollowed) and found.because_of_numbers:
@@ -166,6 +182,20 @@ def follow_program(
     for line in attempt.last_lines():
         notice(line)
     return found
+
+
+def _launch(question: ProgramQuestion) -> Launch:
+    return Launch(
+        question.command,
+        (question.target, *question.others),
+        steps=question.steps,
+        time_limit_s=question.time_limit_s,
+        lets_write=question.lets_write,
+        folder=question.folder,
+        environment=question.environment,
+        is_quiet=question.is_quiet,
+        holds_output=question.holds_output,
+    )
 
 
 def check_options(command: Sequence[str]) -> None:
@@ -192,18 +222,11 @@ def judge_program(question: ProgramQuestion, found: FollowedRun, followed_on: Ar
         found: the requests.
         followed_on: architecture of the card on which they were recorded; on another one, scratch memory differs.
     """
-    targets = [_as_known(target, followed_on) for target in (question.target, *question.others)]
     name = script_name(question.command)
     ranked = sorted(found.answers, key=lambda answer: answer["rank"] or 0)
-    cards = [(answer, card) for answer in ranked for card in answer["cards"]]
-    places = [_card(targets, int(card["index"])) for _answer, card in cards]
-    if len(ranked) > 1:
-        places = list(ranks_on(places))
     judged = []
-    traces = []
-    for (answer, card), place in zip(cards, places, strict=True):
-        trace = Trace.from_json(card["trace"])
-        traces.append(trace)
+    followed = _followed_cards(question, found, followed_on)
+    for answer, card, place, trace in followed:
         one = judge(trace, place, name)
         if question.alternatives and place.room_bytes is not None and not one.has_room:
             one = replace(one, alternatives=tuple(unchanged(partial(_same, trace), place, one, ())))
@@ -230,15 +253,225 @@ def judge_program(question: ProgramQuestion, found: FollowedRun, followed_on: Ar
         from gpudash.session.predicting.ghosts import ghost_of
 
         fullest = max(range(len(judged)), key=lambda place: judged[place].needed_bytes or 0)
-        place = places[fullest]
-        ghost = ghost_of(timeline_of(traces[fullest], place, judged[fullest]), judged[fullest], place)
+        _answer, _card, place, trace = followed[fullest]
+        ghost = ghost_of(timeline_of(trace, place, judged[fullest]), judged[fullest], place)
     on_cards: Mapping[str, CardEstimate] = {}
     if len(judged) == 1:
-        on_cards = _on_cards(question, traces[0], followed_on)
+        on_cards = _on_cards(question, followed[0].trace, followed_on)
     requested = {card.key: card.target for card in question.cards}
     requested[estimate.device] = question.target
     times = times_on(estimate.work, requested, estimate.batch_rooms(on_cards))
     return ProgramAnswer(estimate, ghost=ghost, cards=on_cards, times=times)
+
+
+class _FollowedCard(NamedTuple):
+    """A card of the program: the answer of its process, its own part of it, the card as a target, the requests."""
+
+    answer: Mapping[str, Any]
+    card: Mapping[str, Any]
+    place: Target
+    trace: Trace
+
+
+def _followed_cards(
+    question: ProgramQuestion, found: FollowedRun, followed_on: Architecture
+) -> Sequence[_FollowedCard]:
+    """The cards of the program, by rank."""
+    targets = [_as_known(target, followed_on) for target in (question.target, *question.others)]
+    ranked = sorted(found.answers, key=lambda answer: answer["rank"] or 0)
+    cards = [(answer, card) for answer in ranked for card in answer["cards"]]
+    places = [_card(targets, int(card["index"])) for _answer, card in cards]
+    if len(ranked) > 1:
+        places = list(ranks_on(places))
+    return [
+        _FollowedCard(answer, card, place, Trace.from_json(card["trace"]))
+        for (answer, card), place in zip(cards, places, strict=True)
+    ]
+
+
+def with_largest_batch(
+    question: ProgramQuestion,
+    followed: FollowedRun,
+    answer: ProgramAnswer,
+    interrupted: Callable[[], bool],
+    notice: Callable[[str], None],
+) -> ProgramAnswer:
+    """``answer`` with the largest batch that fits, where the program does not fit and its source shows the batch.
+
+    The search begins no run after the question's time limit, and ends if ``interrupted``; the answer then stays as it
+    is.
+    """
+    estimate = answer.estimate
+    if not question.alternatives or estimate is None or estimate.fits is True or estimate.spare_bytes is None:
+        return answer
+    trials = _BatchTrials(question, followed, answer, interrupted)
+    files = files_of(question.command, question.folder, question.script)
+    try:
+        for batch in batches_of(files, estimate.work):
+            if not _is_changed_since(followed.began_s, batch):
+                notice(SEARCHING.format(name=script_name(question.command), place=batch.place))
+                search = BatchSearch(
+                    trials.whole(batch.value), partial(trials.tried, batch), trials.passes, batch.is_named
+                )
+                if search.run():
+                    return trials.answered(search, batch, files)
+    except KeyboardInterrupt:
+        logger.info("the search for the largest batch was stopped")
+    return answer
+
+
+def with_batch_of_callable(question: ProgramQuestion, estimate: Estimate, interrupted: Callable[[], bool]) -> Estimate:
+    """``estimate`` of a user's function with the largest batch that fits, found by running the function as a program.
+
+    Args:
+        question: the function as a program, see `callable_question`.
+        estimate: what is known of it.
+        interrupted: as in `with_largest_batch`.
+    """
+    if estimate.fits is True or estimate.spare_bytes is None:
+        return estimate
+    if not batches_of(files_of(question.command, question.folder, question.script), estimate.work):
+        return estimate
+    try:
+        answer = predict_program(question, interrupted, logger.info)
+    except (KeyboardInterrupt, ValueError) as error:
+        logger.info("no batch of %s was tried (%s)", estimate.workload, error)
+        return estimate
+    found = answer.estimate
+    # As a program it may take another way.
+    if found is None or found.peak_allocated_bytes != estimate.peak_allocated_bytes:
+        return estimate
+    ways = tuple(way for way in found.alternatives if way.patch)
+    return replace(estimate, largest_batch_size=found.largest_batch_size, alternatives=(*ways, *estimate.alternatives))
+
+
+def callable_question(python: str, name: str, steps: int, target: Target, time_limit_s: float) -> ProgramQuestion:
+    """The steps of a user's function as a program.
+
+    Args:
+        python: the Python that runs it.
+        name: ``package.module:function`` or ``folder/file.py:function``.
+        steps, target, time_limit_s: as in `ProgramQuestion`.
+    """
+    module = name.rpartition(":")[0]
+    script = module
+    if not module.endswith(".py"):
+        script = f"{module.replace('.', '/')}.py"
+    command = callable_command(python, name, steps)
+    return ProgramQuestion(command, target, steps=steps, time_limit_s=time_limit_s, is_quiet=True, script=script)
+
+
+def callable_command(python: str, name: str, steps: int) -> tuple[str, ...]:
+    """The command that runs the steps of a user's function."""
+    return (python, str(callable_program.__file__), name, str(steps))
+
+
+def _is_changed_since(time_s: float, batch: BatchSize) -> bool:
+    """Whether the file with the batch is another than the program ran with."""
+    if batch.file is None:
+        return False
+    try:
+        return Path(batch.file.file).stat().st_mtime > time_s
+    except OSError:
+        return True
+
+
+class _BatchTrials:
+    """Dry runs of a program with other batches.
+
+    Args:
+        question, followed, answer, interrupted: the program as it is, see `with_largest_batch`.
+    """
+
+    def __init__(
+        self,
+        question: ProgramQuestion,
+        followed: FollowedRun,
+        answer: ProgramAnswer,
+        interrupted: Callable[[], bool],
+    ) -> None:
+        self._question = replace(question, alternatives=False, cards=())
+        self._followed = followed
+        self._answer = answer
+        self._interrupted = interrupted
+        self._architecture = question.target.architecture
+        self._folder = str((question.folder or Path.cwd()).absolute())
+        self._began_s = time.monotonic()
+        self._changes: dict[int, RunChange] = {}
+        self._found: dict[int, ProgramAnswer] = {}
+        self._places: Sequence[Target] = ()
+
+    def whole(self, size: int) -> SizedRun:
+        """The program as it is, with a batch of this size."""
+        cards = _followed_cards(self._question, self._followed, self._architecture)
+        self._places = [card.place for card in cards]
+        assert self._answer.estimate is not None
+        return _sized(size, self._answer.estimate, [card.trace for card in cards])
+
+    def tried(self, batch: BatchSize, size: int) -> SizedRun | None:
+        """A dry run with another batch; ``None`` if it fails, or there is no time for it.
+
+        Raises:
+            KeyboardInterrupt: if interrupted.
+        """
+        change = edited(batch, size, self._folder)
+        if change is None or time.monotonic() - self._began_s > self._question.time_limit_s:
+            return None
+        # An edit has to be undone, whatever the program may write.
+        launch = replace(_launch(self._question), lets_write=False, is_quiet=True, holds_output=False)
+        launch = replace(launch, command=change.command or launch.command, edit=change.patch)
+        try:
+            found = Attempt(launch, self._followed.numbers).run(self._interrupted)
+        except ValueError as error:
+            logger.info("no batch of %d was tried: %s", size, error)
+            return None
+        if isinstance(found, NotFollowed):
+            logger.info("with a batch of %d: %s", size, found.problem.message)
+            return None
+        self._changes[size] = change
+        self._found[size] = judge_program(self._question, found, self._architecture)
+        estimate = self._found[size].estimate
+        assert estimate is not None
+        cards = _followed_cards(self._question, found, self._architecture)
+        return _sized(size, estimate, [card.trace for card in cards])
+
+    def passes(self, traces: Sequence[Trace]) -> bool:
+        """Whether requests, for each card, succeed there."""
+        return all(fits(trace, place) is True for trace, place in zip(traces, self._places, strict=False))
+
+    def answered(self, search: BatchSearch, batch: BatchSize, files: ScriptFiles) -> ProgramAnswer:
+        """The answer with the result of a search."""
+        answer = self._answer
+        assert answer.estimate is not None
+        if search.best is None:
+            return replace(answer, estimate=replace(answer.estimate, largest_batch_size=0))
+        size = search.best.size
+        change, found = self._changes[size], self._found[size]
+        assert found.estimate is not None
+        way = as_alternative(
+            change.change,
+            found.estimate,
+            patch=change.patch,
+            command=change.command,
+            changes_training=changes_training(search.best, batch),
+            note=note_of(search, batch, files),
+        )
+        largest = None
+        if not answer.estimate.ranks:
+            largest = search.largest
+        estimate = replace(
+            answer.estimate, largest_batch_size=largest, alternatives=(way, *answer.estimate.alternatives)
+        )
+        remedies = {} if found.ghost is None else {0: found.ghost}
+        return replace(answer, estimate=estimate, remedies=remedies)
+
+
+def _sized(size: int, estimate: Estimate, traces: Sequence[Trace]) -> SizedRun:
+    more = estimate.margin_bytes + estimate.convolutions.unknown_bytes
+    short_bytes = more - (estimate.spare_bytes or 0)
+    peak_bytes = estimate.peak_allocated_bytes or 0
+    growing = growing_bytes(estimate.by_category) + estimate.convolutions.unknown_bytes
+    return SizedRun(size, short_bytes, estimate.fits is True, peak_bytes, traces, growing)
 
 
 LEAST_KEPT = 4096

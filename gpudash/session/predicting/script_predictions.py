@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,13 @@ from gpudash.memory.predicting.estimate import Target
 from gpudash.session.predicting.attempt import FollowedRun, NotFollowed, script_name
 from gpudash.session.predicting.estimates import Estimates
 from gpudash.session.predicting.estimator import Answer, Problem
-from gpudash.session.predicting.program import ProgramAnswer, ProgramQuestion, follow_program, judge_program
+from gpudash.session.predicting.program import (
+    ProgramAnswer,
+    ProgramQuestion,
+    follow_program,
+    judge_program,
+    with_largest_batch,
+)
 from gpudash.session.watching.request import WatchRequest, script_of
 from gpudash.system.threads import joined
 
@@ -106,10 +112,10 @@ class ScriptPredictions:
             question = self._question(request, cards)
         except ValueError:
             return
-        self._start(request, lambda _stop: judge_program(question, followed.run, followed.architecture))
+        self._start(request, lambda _stop: iter([judge_program(question, followed.run, followed.architecture)]))
 
     def stop(self) -> None:
-        """Stop the prediction in progress; it gives no answer."""
+        """Stop the prediction in progress; what it has found so far stays."""
         self._stop.set()
 
     def of(self, request: WatchRequest) -> Answer | None:
@@ -148,16 +154,26 @@ class ScriptPredictions:
         except ValueError:
             raise ValueError(NO_CARD) from None
 
-    def _follow(self, request: WatchRequest, question: ProgramQuestion, stop: threading.Event) -> ProgramAnswer:
+    def _follow(
+        self, request: WatchRequest, question: ProgramQuestion, stop: threading.Event
+    ) -> Iterator[ProgramAnswer]:
+        """The prediction, and then with the largest batch that fits, which takes further runs."""
         version = _version(request)  # before the start: the file may be edited meanwhile
-        found = follow_program(question, stop.is_set, lambda text: logger.info("%s", text))
+
+        def log_notice(text: str) -> None:
+            logger.info("%s", text)
+
+        found = follow_program(question, stop.is_set, log_notice)
         if isinstance(found, NotFollowed):
-            return ProgramAnswer(problem=found.problem)
+            yield ProgramAnswer(problem=found.problem)
+            return
         architecture = question.target.architecture
         self._followed[version] = _Followed(found, architecture)
-        return judge_program(question, found, architecture)
+        answer = judge_program(question, found, architecture)
+        yield answer
+        yield with_largest_batch(question, found, answer, stop.is_set, log_notice)
 
-    def _start(self, request: WatchRequest, answer: Callable[[threading.Event], ProgramAnswer]) -> bool:
+    def _start(self, request: WatchRequest, answers: Callable[[threading.Event], Iterator[ProgramAnswer]]) -> bool:
         """Start a thread that answers a script; false if one is busy."""
         with self._lock:
             if self._thread is not None:
@@ -166,34 +182,43 @@ class ScriptPredictions:
             self.following = PredictedScript(request, script_name(request.command), time.monotonic())
             key = (*_version(request), *request.simulate)
             self._thread = threading.Thread(
-                target=self._work, args=(key, answer, self._stop), name="gpudash-script", daemon=True
+                target=self._work, args=(key, answers, self._stop), name="gpudash-script", daemon=True
             )
             self._thread.start()
         return True
 
-    def _work(self, key: _Version, answer: Callable[[threading.Event], ProgramAnswer], stop: threading.Event) -> None:
+    def _work(
+        self, key: _Version, answers: Callable[[threading.Event], Iterator[ProgramAnswer]], stop: threading.Event
+    ) -> None:
+        last: ProgramAnswer | None = None
         try:
-            found = answer(stop)
+            for found in answers(stop):
+                last = found
+                self._keep(key, found, final=False)
         except KeyboardInterrupt:
-            found = None  # stopped by the user
+            logger.info("the prediction of a script was stopped")
         except ValueError as error:
-            found = ProgramAnswer(problem=Problem("command", str(error)))
+            last = last or ProgramAnswer(problem=Problem("command", str(error)))
         except Exception as error:
             logger.exception("a script could not be predicted")
             message = f"The script could not be predicted ({type(error).__name__})."
-            found = ProgramAnswer(problem=Problem("crashed", message, "Help > Log has the details."))
-        if found is not None:
-            self._answers[key] = Answer(
-                next(self._numbers),
-                found.estimate,
-                found.problem,
-                final=True,
-                ghost=found.ghost,
-                cards=found.cards,
-                times=found.times,
-            )
+            last = last or ProgramAnswer(problem=Problem("crashed", message, "Help > Log has the details."))
+        if last is not None:
+            self._keep(key, last, final=True)
         with self._lock:
             self._thread = self.following = None
+
+    def _keep(self, key: _Version, found: ProgramAnswer, *, final: bool) -> None:
+        self._answers[key] = Answer(
+            next(self._numbers),
+            found.estimate,
+            found.problem,
+            final=final,
+            ghost=found.ghost,
+            remedies=found.remedies,
+            cards=found.cards,
+            times=found.times,
+        )
 
 
 def _version(request: WatchRequest) -> _Version:

@@ -25,6 +25,7 @@ from gpudash.session.watching.request import WatchRequest
 from gpudash.specs import Spec, TrainingSpec
 from gpudash.specs.changes import batch_fields, largest_size, size_field
 from gpudash.speed.time_text import span_text
+from gpudash.telemetry.explanation import Remedy
 from gpudash.telemetry.plots import LineSpec
 from gpudash.telemetry.runs import WATCH, RunView
 from gpudash.ui.forms.fit_panel import PREDICTING
@@ -481,8 +482,22 @@ class FitFollower:
             self._due = True
 
     def _apply(self, alternative: Alternative) -> None:
-        if not self._running:
-            self._panel.replace_fields(f"Apply of {change_text(alternative)}", partial(self._take, alternative))
+        if self._running:
+            return
+        if alternative.patch or alternative.command:
+            self._run_edited(alternative)
+            return
+        self._panel.replace_fields(f"Apply of {change_text(alternative)}", partial(self._take, alternative))
+
+    def _run_edited(self, alternative: Alternative) -> None:
+        """Run the script with a change of it, from a copy."""
+        if self._script is None:
+            return
+        remedy = Remedy(alternative.change, patch=alternative.patch, command=alternative.command)
+        try:
+            self._session.watch(self._script.with_remedy(remedy))
+        except (ValueError, RuntimeError) as error:
+            self._panel.prediction.show_problem(str(error), "")
 
     def _take(self, alternative: Alternative) -> None:
         if alternative.device is not None:

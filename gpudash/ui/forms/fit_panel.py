@@ -620,7 +620,11 @@ class AlternativeRow(QWidget):
         costs = PlainLabel(_costs(way), role="legend", wraps=True)
         grid.addWidget(mark, 0, 0)
         grid.addWidget(change, 0, 1)
-        grid.addWidget(costs, 1, 1, 1, 2)
+        grid.addWidget(costs, 1, 1, 1, 3)
+        self.copy_button = self._make_copy_button()
+        if self.copy_button is not None:
+            grid.addWidget(self.copy_button, 0, 3)
+            self.copy_button.installEventFilter(self)
         self.button = self._make_button()
         if self.button is not None:
             grid.addWidget(self.button, 0, 2)
@@ -649,17 +653,38 @@ class AlternativeRow(QWidget):
         alternative = self.alternative
         if alternative.allocator:
             start = start_text(alternative.allocator)
-            button = QPushButton("Copy")
-            button.setToolTip(plain_tip(f"Copy the command that starts gpudash with it:\n{start}"))
+            button = self._chip("Copy", f"Copy the command that starts gpudash with it:\n{start}")
             button.clicked.connect(lambda: QGuiApplication.clipboard().setText(start))
+            return button
+        if alternative.patch or alternative.command:
+            button = self._chip("Run", "Run the script with this change, from a copy; your files are unchanged")
         elif alternative.fields or alternative.device is not None:
-            button = QPushButton("Apply")
-            button.setToolTip(plain_tip(_apply_text(alternative)))
-            button.clicked.connect(lambda: self.applied.emit(alternative))
+            button = self._chip("Apply", _apply_text(alternative))
         else:
             return None
+        button.clicked.connect(lambda: self.applied.emit(alternative))
+        return button
+
+    def _make_copy_button(self) -> QPushButton | None:
+        """A button that copies an edit of a program, or the command with the change; ``None`` if it is neither."""
+        edit = self.alternative.patch
+        tip = "Copy the change, for patch -p0 in the script's folder"
+        label = "Copy patch"
+        if not edit:
+            edit = shlex.join(self.alternative.command)
+            tip = "Copy the command with the change"
+            label = "Copy"
+        if not edit:
+            return None
+        button = self._chip(label, f"{tip}:\n{edit}")
+        button.clicked.connect(lambda: QGuiApplication.clipboard().setText(edit))
+        return button
+
+    def _chip(self, text: str, tip: str) -> QPushButton:
+        button = QPushButton(text)
+        button.setToolTip(plain_tip(tip))
         button.setProperty("role", "chip")
-        button.setAccessibleName(f"{button.text()}: {self.way.change}")
+        button.setAccessibleName(f"{text}: {self.way.change}")
         return button
 
     def set_locked(self, locked: bool) -> None:

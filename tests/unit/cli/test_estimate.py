@@ -162,6 +162,18 @@ def test_a_person_reads_the_verdict_a_bar_its_parts_and_what_would_fit(
     assert "9.29 GiB" in row and "does not fit" in row and "+33 % time, from FLOPs of the dry run" in row
 
 
+def test_an_edit_of_a_program_is_printed_as_its_diff_and_a_command_as_a_line(
+    answers: Answers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    patch = "--- train.py\n+++ train.py\n@@ -1 +1 @@\n-batch = 64 # [bold]\n+batch = 8 # [bold]\n"
+    ways = [{"change": "a batch of 8", "patch": patch}, {"change": "--batch", "command": ["python", "a b.py", "-b8"]}]
+    answers(estimate={**ESTIMATE, "alternatives": ways})
+    assert run(["estimate", *ON_SIM]) == 0
+    told = capsys.readouterr().out
+    assert f"The change, for patch -p0 in the program's folder:\n{patch}" in told
+    assert "The command with the change: python 'a b.py' -b8\n" in told
+
+
 def test_under_a_memory_cap_a_higher_one_is_offered_and_the_bar_ends_where_it_ends(
     answers: Answers, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from array import array
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpudash.memory.allocator import AllocatorSettings
+from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS, Trace
 from gpudash.memory.explaining.explain import explain
 from gpudash.memory.explaining.memory_state import MemoryState, RefusedRequest
+from gpudash.memory.explaining.whole_need import NUMBERLESS, CardRequests, room_of
 from gpudash.memory.predicting.estimate import Target
+from gpudash.memory.predicting.fit import peaks
 from gpudash.session.watching.need import finding
 from gpudash.session.watching.need.failed_run import FailedRun, RemedyFailsError
 from gpudash.session.watching.need.finding import TRIALS_S, NeedSearch
 from gpudash.session.watching.need.numberless_run import FullCard
 from gpudash.session.watching.request import WatchRequest
 from gpudash.telemetry.explanation import Explanation, Need, Remedy
-from gpudash.units import GIB
+from gpudash.units import GIB, MIB
 
 NEED = Need(2 * GIB, 2 * GIB, GIB, 2 * GIB, steps=3, is_whole=True, seconds=10.0)
 
@@ -86,3 +93,81 @@ def test_what_a_rerun_waits_for_processors_that_others_have_is_not_taken_from_th
     monkeypatch.setattr(Rerun, "waited_s", TRIALS_S / 4)
     search([]).explained(out_of_memory())
     assert [remedy.change for remedy in tried] == ["batch 8", "batch 4", "batch 2", "batch 1"]
+
+
+SAMPLE = 5 * MIB
+"""Bytes for each sample of a batch."""
+
+
+class BatchRerun(Rerun):
+    """A rerun of a program that has a batch of 512, which its diff makes smaller."""
+
+    seconds = 1.0
+    waited_s = 0.0
+    weights = 100 * MIB
+
+    def __init__(self, *request: Any, remedy: Remedy | None = None, requested: bool = False) -> None:
+        super().__init__(*request, remedy=remedy, requested=requested)
+        size = 512 if remedy is None else int(remedy.patch.rpartition("+batch_size = ")[2].split()[0])
+        sizes = [self.weights, size * SAMPLE]
+        trace = Trace(array("q", [1, 2, -2]), array("q", sizes), [WEIGHTS, ACTIVATIONS])
+        most = peaks(trace)
+        self.cards = (CardRequests(0, trace, AllocatorSettings(), 0, 0, most.allocated, most.reserved, 1.0),)
+        self._found: Explanation = request[3]
+
+    def find(self) -> Need:
+        (card,) = self.cards
+        need = replace(
+            NEED, pytorch_bytes=card.room(), peak_allocated_bytes=card.peak_allocated_bytes, found_by=NUMBERLESS
+        )
+        if self._remedy is None:
+            return need
+        self.tried.append(self._remedy)
+        if not card.fits(self._found):
+            raise RemedyFailsError(self._remedy, need)
+        return need
+
+
+def halved(folder: Path, size: int) -> Remedy:
+    """What the explanation offers of a script with a batch of 512."""
+    (folder / "train.py").write_text("batch_size = 512\n")
+    patch = f"--- train.py\n+++ train.py\n@@ -1 +1 @@\n-batch_size = 512\n+batch_size = {size}\n"
+    change = (
+        f"train.py:1: a batch of {size} in place of 512, {512 // size} of them for each optimizer step to train alike"
+    )
+    return Remedy(change, patch=patch, verified_by="replay")
+
+
+def of_script(folder: Path, size: int) -> Explanation:
+    """What is found for a script that is offered a batch of this size."""
+    found = out_of_memory().with_remedies((halved(folder, size),))
+    request = WatchRequest(("python", "train.py"), folder)
+    card = FullCard(Target("cuda:0", "", GIB, GIB), 0)
+    return NeedSearch(request, {}, {}, FailedRun(30.0, 2, "2.13.0"), card, lambda _text: None).explained(found)
+
+
+@pytest.mark.parametrize("size", [128, 256], ids=["the halved one fits", "it does not"])
+def test_the_largest_batch_that_fits_is_found_beside_the_halved_one(
+    tmp_path: Path, tried: list[Remedy], monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(finding, "NumberlessRun", BatchRerun)
+    found = of_script(tmp_path, size)
+    edits = [remedy for remedy in found.remedies if remedy.patch]
+    assert [remedy.fits for remedy in edits] == [True] * len(edits)
+    assert len(edits) == (2 if size == 128 else 1)
+    largest = edits[-1]
+    assert largest.change == "train.py:1: a batch of 184 in place of 512"
+    assert 184 * SAMPLE + BatchRerun.weights <= room_of(found) < 192 * SAMPLE + BatchRerun.weights
+    assert largest.patch == tried[-1].patch and largest.verified_by == NUMBERLESS
+    assert "the largest" in largest.note and largest.predicted_peak_bytes == NEED.peak_reserved_bytes // 2
+
+
+def test_where_not_even_a_batch_of_one_fits_that_is_said(
+    tmp_path: Path, tried: list[Remedy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finding, "NumberlessRun", BatchRerun)
+    monkeypatch.setattr(BatchRerun, "weights", GIB)
+    found = of_script(tmp_path, 128)
+    assert not any(remedy.patch for remedy in found.remedies)
+    assert found.remedies_note.endswith("Even a batch of 1 does not fit (train.py:1).")
+    assert "+batch_size = 1" in tried[-1].patch

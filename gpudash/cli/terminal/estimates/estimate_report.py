@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.table import Column, Table
@@ -96,6 +97,8 @@ def print_estimate(estimate: Estimate, memory_cap: str | None = None, ghost: Gho
     if estimate.alternatives:
         console.print()
         print_table(_alternatives(prediction), console)
+        for row in _edits(estimate):
+            console.print(Text(one_line(row)), soft_wrap=True)
     if estimate.savings:
         console.print()
         print_table(_savings(prediction), console)
@@ -210,6 +213,18 @@ def _alternatives(prediction: Prediction) -> Table:
         style = {True: "green", False: "red", None: "yellow"}[way.alternative.fits]
         table.add_row(way.change, way.needs, Text(way.fit, style=style), way.price)
     return table
+
+
+def _edits(estimate: Estimate) -> Iterator[str]:
+    """The edits of a program among the alternatives, as diffs, or the commands with them."""
+    for way in estimate.alternatives:
+        if way.patch:
+            yield ""
+            yield "The change, for patch -p0 in the program's folder:"
+            yield from way.patch.splitlines()
+        elif way.command:
+            yield ""
+            yield f"The command with the change: {shlex.join(way.command)}"
 
 
 def _savings(prediction: Prediction) -> Table:

@@ -248,7 +248,7 @@ def of_batch(case: Case, found: BatchSize, batch: int, peak: int | None = None) 
     if case.trains and not found.evaluates:
         alike = f", {times} of them for each optimizer step to train alike"
     return Remedy(
-        f"{found.place}: a batch of {batch} in place of {found.value}{alike}",
+        f"{found.text(batch)}{alike}",
         predicted_peak_bytes=peak,
         verified_by="" if peak is None else BY_REPLAY,
         patch=found.patch(batch),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
+from typing import Protocol
 
 from gpudash.memory.allocator.trace import WEIGHTS
 from gpudash.memory.snapshot.causes.case import Case
-from gpudash.memory.snapshot.command_line import OptionValue, option_values
+from gpudash.memory.snapshot.command_line import OptionValue, ProgramCommand, option_values
 from gpudash.memory.snapshot.source_edits import Function, Loop, SourceFile, Splice, keyword_of, method_of
 from gpudash.telemetry.explanation import short
 
@@ -35,9 +36,24 @@ _LOOKS_UP = frozenset({"get", "getenv", "setdefault", "pop"})
 _SHAPED = frozenset({"randn", "rand", "zeros", "ones", "empty", "full", "normal"})
 _RESHAPES = frozenset({"view", "reshape", "expand", "repeat", "arange"})
 
+_ACCUMULATES = re.compile(r"(?i)accum\w*(steps?|batches|iters?|every|factor)$|^(grad(ient)?_)?accum(ulation|ulate)?$")
+
 _COMMANDED, _GIVEN, _SET, _KEYWORD, _DEFAULT = range(5)
 """How certain a place is to take effect: a value on the command line, or an argument of a function, overrides what is
 set elsewhere, and its own default."""
+
+
+class ProgramFiles(Protocol):
+    """The source of a program: its own files, those that they import, those that its command names, the command."""
+
+    @property
+    def program_files(self) -> Sequence[SourceFile]: ...
+    @property
+    def imported_files(self) -> Sequence[SourceFile]: ...
+    @property
+    def named_files(self) -> Sequence[SourceFile]: ...
+    @property
+    def command(self) -> ProgramCommand: ...
 
 
 @dataclass(frozen=True)
@@ -74,6 +90,17 @@ class BatchSize:
             return ""
         return self.file.patch(self.file.spliced(replace(number, text=str(value)) for number in self.numbers))
 
+    def text(self, value: int) -> str:
+        """The change to another size, in words."""
+        return f"{self.place}: a batch of {value} in place of {self.value}"
+
+    def size_in(self, change: str) -> int | None:
+        """The size in a change in words, as `text` has it; ``None`` for any other change."""
+        found = re.match(rf"{re.escape(self.place)}: a batch of (\d+) in place of {self.value}\b", change)
+        if found is None:
+            return None
+        return int(found[1])
+
     def command(self, value: int) -> tuple[str, ...]:
         """The program's command with another size; () if it is not on the command line."""
         if self.option is None:
@@ -92,8 +119,13 @@ def batch_sizes(case: Case, *, evaluates: bool = False) -> list[BatchSize]:
         evaluates: whether it is known to be from an evaluation; by default the function names decide.
     """
     evaluates = evaluates or any(_EVALUATES.search(frame.name) for frame in case.refused_frames)
+    return named_batches(case, evaluates=evaluates) or list(_by_shape(case))[:1]
+
+
+def named_batches(program: ProgramFiles, *, evaluates: bool = False) -> list[BatchSize]:
+    """Values named as batch sizes, the most certain first, at most `MOST`; of an evaluation if it ``evaluates``."""
     found: list[tuple[bool, int, bool, BatchSize]] = []
-    for name, sureness, batch in (*_of_command(case), *_of_sources(case)):
+    for name, sureness, batch in (*_of_command(program), *_of_sources(program)):
         if batch.value <= SMALLEST:
             continue
         is_of_evaluation = _EVALUATES.search(name) is not None
@@ -102,7 +134,7 @@ def batch_sizes(case: Case, *, evaluates: bool = False) -> list[BatchSize]:
         found.append((is_of_evaluation != evaluates, sureness, not _TRAINS.search(name), batch))
     found.sort(key=lambda one: one[:3])
     if not found:
-        return list(_by_shape(case))[:1]
+        return []
     is_other = found[0][0]
     alike = [batch for is_of_other, _, _, batch in found if is_of_other == is_other]
     # The command line overrides the source.
@@ -111,16 +143,44 @@ def batch_sizes(case: Case, *, evaluates: bool = False) -> list[BatchSize]:
     return alike[:MOST]
 
 
+def accumulated(program: ProgramFiles) -> int | None:
+    """How many batches the program accumulates for each optimizer step, by the names in its source and command.
+
+    1 if nothing is named so, ``None`` if that is computed, or there are several numbers.
+    """
+    numbers: set[int | None] = {value.value for value in option_values(program.command) if _accumulates(value.name)}
+    if not numbers:
+        for file in (*program.program_files, *program.imported_files, *program.named_files):
+            for node in file.nodes():
+                given = [value for name, value, _ in _assignments(node, set()) if _accumulates(name)]
+                numbers.update(whole_number(value) for value in given if not _hands_on(value))
+    if len(numbers) > 1:
+        return None
+    return next(iter(numbers), 1)
+
+
+def _accumulates(name: str) -> bool:
+    return _ACCUMULATES.search(name) is not None
+
+
+def _hands_on(value: ast.expr) -> bool:
+    """Whether a value is the number of accumulated batches under another name: ``args.accumulation_steps``."""
+    match value:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return _accumulates(name)
+    return False
+
+
 def is_of_single_samples(case: Case) -> bool:
     """Whether the program's batch is a single sample, which cannot be halved."""
     values = [batch.value for _name, _sureness, batch in (*_of_command(case), *_of_sources(case))]
     return bool(values) and max(values) == SMALLEST
 
 
-def _of_sources(case: Case) -> Iterator[tuple[str, int, BatchSize]]:
+def _of_sources(program: ProgramFiles) -> Iterator[tuple[str, int, BatchSize]]:
     """Sizes in files: name, certainty, and the size."""
-    named = case.named_files
-    for file in (*case.program_files, *case.imported_files, *named):
+    named = program.named_files
+    for file in (*program.program_files, *program.imported_files, *named):
         own = {node.name for node in file.nodes() if isinstance(node, Function | ast.ClassDef)}
         for node in file.nodes():
             for name, number, sureness in _named(node, own):
@@ -133,21 +193,21 @@ def _of_sources(case: Case) -> Iterator[tuple[str, int, BatchSize]]:
                 yield name, sureness, BatchSize.in_file(file, value, (_place(number),))
 
 
-def _of_command(case: Case) -> Iterator[tuple[str, int, BatchSize]]:
+def _of_command(program: ProgramFiles) -> Iterator[tuple[str, int, BatchSize]]:
     """Sizes on the command line, in the same form; if an option is repeated, the last one counts."""
-    names = _names_of_options(case)
+    names = _names_of_options(program)
     given = {}
-    for value in option_values(case.command):
+    for value in option_values(program.command):
         name = names.get(value.option) or value.name
         if is_batch(name) and value.value >= SMALLEST:
             given[name] = BatchSize(value.option, value.value, option=value)
     yield from ((name, _COMMANDED, batch) for name, batch in given.items())
 
 
-def _names_of_options(case: Case) -> dict[str, str]:
+def _names_of_options(program: ProgramFiles) -> dict[str, str]:
     """Names of options in the program's code: ``-b`` is ``batch_size``."""
     found = {}
-    for file in (*case.program_files, *case.imported_files):
+    for file in (*program.program_files, *program.imported_files):
         for node in file.nodes():
             if not isinstance(node, ast.Call) or method_of(node) not in _OPTIONS:
                 continue
@@ -194,8 +254,8 @@ def is_batch(name: str) -> bool:
     return _BATCH.search(name) is not None and _NOT_OF_A_STEP.search(name) is None
 
 
-def _named(node: ast.AST, own: set[str]) -> Iterator[tuple[str, ast.expr, int]]:
-    """Values that a node assigns to a batch size: name, number, certainty."""
+def _assignments(node: ast.AST, own: set[str]) -> Iterator[tuple[str, ast.expr, int]]:
+    """Values that a node assigns: name, value, certainty."""
     pairs: list[tuple[str, ast.expr, int]] = []
     match node:
         case ast.Assign(targets=targets, value=value):
@@ -218,7 +278,12 @@ def _named(node: ast.AST, own: set[str]) -> Iterator[tuple[str, ast.expr, int]]:
             pairs += [(a.arg, d, _DEFAULT) for a, d in zip(with_default, arguments.defaults, strict=True)]
             keyword_only = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
             pairs += [(a.arg, d, _DEFAULT) for a, d in keyword_only if d is not None]
-    yield from (pair for pair in pairs if is_batch(pair[0]))
+    yield from pairs
+
+
+def _named(node: ast.AST, own: set[str]) -> Iterator[tuple[str, ast.expr, int]]:
+    """Of these, the ones named as a batch size."""
+    yield from (pair for pair in _assignments(node, own) if is_batch(pair[0]))
 
 
 def _of_call(call: ast.Call, own: set[str]) -> Iterator[tuple[str, ast.expr, int]]:
@@ -271,24 +336,38 @@ def _by_shape(case: Case) -> Iterator[BatchSize]:
     """First dimensions of live tensors that are created in a loop or a function; the most frequent first."""
     others = case.alive[case.lives.category[case.alive] != case.history.categories.index(WEIGHTS)]
     for file in case.program_files:
-        sizes: dict[int, list[ast.expr]] = {}
-        seen: set[int] = set()
-        for node in file.nodes():
-            number = _first_size(node, _SHAPED)
-            if number is None:
-                continue
-            value = whole_number(number)
-            if value is None or value < SMALLEST_OF_SHAPE or not _runs_in_a_step(file, number):
-                continue
-            sizes.setdefault(value, []).append(number)
-            if case.with_frames([(file.file, number.lineno)])[others].any():
-                seen.add(value)
-        for value in sorted(seen, key=lambda size: -len(sizes[size])):
-            shaped = [_first_size(node, _RESHAPES) for node in file.nodes()]
-            reshaped = [number for number in shaped if number is not None and whole_number(number) == value]
-            # By position, since a number may be found as both.
-            numbers = {(one.lineno, one.col_offset): one for one in (*sizes[value], *reshaped)}
-            yield BatchSize.in_file(file, value, [*map(_place, numbers.values())], is_named=False)
+
+        def is_live(number: ast.expr, _value: int, name: str = file.file) -> bool:
+            return bool(case.with_frames([(name, number.lineno)])[others].any())
+
+        yield from shaped_batches(file, is_live)
+
+
+def shaped_batches(file: SourceFile, is_batch_of: Callable[[ast.expr, int], bool]) -> Iterator[BatchSize]:
+    """First dimensions of tensors that a file creates in a loop or a function; the most frequent first.
+
+    Args:
+        file: the file.
+        is_batch_of: given a number and its value, whether they may be a batch.
+    """
+    sizes: dict[int, list[ast.expr]] = {}
+    seen: set[int] = set()
+    for node in file.nodes():
+        number = _first_size(node, _SHAPED)
+        if number is None:
+            continue
+        value = whole_number(number)
+        if value is None or value < SMALLEST_OF_SHAPE or not _runs_in_a_step(file, number):
+            continue
+        sizes.setdefault(value, []).append(number)
+        if is_batch_of(number, value):
+            seen.add(value)
+    for value in sorted(seen, key=lambda size: -len(sizes[size])):
+        shaped = [_first_size(node, _RESHAPES) for node in file.nodes()]
+        reshaped = [number for number in shaped if number is not None and whole_number(number) == value]
+        # By position, since a number may be found as both.
+        numbers = {(one.lineno, one.col_offset): one for one in (*sizes[value], *reshaped)}
+        yield BatchSize.in_file(file, value, [*map(_place, numbers.values())], is_named=False)
 
 
 def _first_size(node: ast.AST, makers: frozenset[str]) -> ast.expr | None:

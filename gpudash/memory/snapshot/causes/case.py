@@ -3,7 +3,6 @@ trace."""
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,7 +19,7 @@ from gpudash.memory.snapshot.history.model import ALLOC
 from gpudash.memory.snapshot.history.phases import BACKWARD, FORWARD, OPTIMIZER, PHASES
 from gpudash.memory.snapshot.replay.trace_program import REFUSED, SPECIAL, TraceProgram, compiled
 from gpudash.memory.snapshot.replay.trace_replay import ReplayRun, Rerun
-from gpudash.memory.snapshot.source_edits import SourceFile, imported_names, method_of
+from gpudash.memory.snapshot.source_edits import SourceFile, imported_paths, method_of
 from gpudash.telemetry.explanation import Explanation, Remedy
 
 Ints = NDArray[np.int64]
@@ -160,21 +159,9 @@ class Case:
     @cached_property
     def imported_files(self) -> list[SourceFile]:
         """Files next to the program's that these import: they may contain settings, but appear in no stack."""
-        roots = list(dict.fromkeys(posixpath.dirname(file.file) for file in self.program_files))
         known = {file.file for file in self.program_files}
-        names: list[str] = []
-        for file in self.program_files:
-            names += imported_names(file)
-        # A module's name does not give its folder: look in all of them.
-        candidates: dict[str, None] = {}
-        for root in roots:
-            candidates.update((f"{root}/{part}", None) for part in names)
-        found = []
-        for name in list(candidates)[:MOST_IMPORTED]:
-            path = posixpath.normpath(name)
-            if path not in known and any(self.source(path, line) for line in range(1, 6)):
-                found.append(self.file(path))
-        return found
+        paths = [path for path in imported_paths(self.program_files)[:MOST_IMPORTED] if path not in known]
+        return [self.file(path) for path in paths if any(self.source(path, line) for line in range(1, 6))]
 
     @property
     def named_files(self) -> list[SourceFile]:

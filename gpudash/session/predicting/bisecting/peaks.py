@@ -20,9 +20,8 @@ from gpudash import __version__
 from gpudash.devices.names import SimulatedCard
 from gpudash.devices.simulated_cards import exact_text
 from gpudash.memory.predicting.estimate import Target
-from gpudash.session.predicting.bisecting import callable_program
 from gpudash.session.predicting.bisecting.repository import BisectError, Checkout, Commit, Repository
-from gpudash.session.predicting.program import ProgramQuestion, predict_program
+from gpudash.session.predicting.program import ProgramQuestion, callable_command, predict_program
 from gpudash.simulator.refusal import FIX, FIX_OR_WATCH
 from gpudash.system.files import make_private_folder, written_whole
 from gpudash.system.folders import data_folder
@@ -280,7 +279,7 @@ class PeakFinder:
         program = self._program
         command = list(program.command)
         if program.callable:
-            command = [program.python, str(callable_program.__file__), program.callable, str(program.steps)]
+            command = list(callable_command(program.python, program.callable, program.steps))
         folder = tree / self._inside
         if not folder.is_dir():
             return CommitPeaks(problem=f"It has no folder {self._inside}.")

@@ -12,15 +12,32 @@ from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 
+from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.explaining.pairs import pairs
 from gpudash.memory.explaining.patches import MOST_SOURCE_BYTES
+from gpudash.memory.explaining.remedies import ordered
 from gpudash.memory.explaining.whole_need import (
+    CardRequests,
     changes_the_run,
+    room_of,
     to_be_tried,
     with_need,
     with_settings_replayed,
     with_tried,
     without_need,
+)
+from gpudash.memory.predicting.fit import peaks
+from gpudash.memory.snapshot.causes.batch_size import BatchSize
+from gpudash.session.predicting.largest_batch import (
+    EVEN_ONE,
+    BatchSearch,
+    SizedRun,
+    batches_changed_by,
+    changes_training,
+    edited,
+    files_of,
+    growing_bytes,
+    note_of,
 )
 from gpudash.session.watching.need.failed_run import LEFT, FailedRun, NeedUnknownError, ProgramRerun, RemedyFailsError
 from gpudash.session.watching.need.numberless_run import FullCard, NumberlessRun
@@ -113,7 +130,20 @@ class NeedSearch:
         else:
             found = replace(found, need=need)
         found = with_settings_replayed(found, run.cards)
-        return self._with_tried(found, lambda remedy: self._numberless(found, remedy))
+        trials: dict[str, NumberlessRun] = {}
+
+        def trial(remedy: Remedy) -> NumberlessRun:
+            trials[remedy.change] = self._numberless(found, remedy)
+            return trials[remedy.change]
+
+        tried = self._with_tried(found, trial)
+        files = files_of(self._request.command, self._request.folder)
+        batch = next(batches_changed_by(found.remedies, files), None)
+        if batch is None:
+            return tried
+        halved = [remedy.change for remedy in found.remedies if remedy.change in trials]
+        earlier = {size: trials[change].cards for change in halved if (size := batch.size_in(change)) is not None}
+        return self._with_largest_batch(tried, batch, run, earlier)
 
     def _with_numbers(self, found: Explanation, spent_s: float) -> Explanation:
         """``found`` with the need of a run with numbers, or why that is unknown."""
@@ -170,6 +200,54 @@ class NeedSearch:
             return with_tried(found, remedy, need)
         return found
 
+    def _with_largest_batch(
+        self, found: Explanation, batch: BatchSize, run: NumberlessRun, earlier: Mapping[int, Sequence[CardRequests]]
+    ) -> Explanation:
+        """``found`` with the largest batch that fits.
+
+        Args:
+            found: why memory ran out.
+            batch: the batch of the program.
+            run: the program as it is, with its requests.
+            earlier: the requests with other batches that have been tried.
+        """
+        works: dict[int, Remedy] = {}
+
+        def tried(size: int) -> SizedRun | None:
+            change = edited(batch, size, str((self._request.folder or Path.cwd()).absolute()))
+            if change is None:
+                return None
+            remedy = Remedy(change.change, patch=change.patch, command=change.command)
+            trial = self._numberless(found, remedy)
+            try:
+                need = self._tried(trial, f"Trying a remedy, {remedy.change}")
+            except NeedUnknownError:  # it fails, or there is no more time
+                return _sized(size, trial.cards, found)
+            peak = min(need.peak_reserved_bytes, room_of(found))
+            works[size] = replace(remedy, fits=True, verified_by=need.found_by, predicted_peak_bytes=peak)
+            return _sized(size, trial.cards, found)
+
+        def passes(traces: Sequence[Trace]) -> bool:
+            return all(replace(card, trace=trace).fits(found) for card, trace in zip(run.cards, traces, strict=False))
+
+        whole = _sized(batch.value, run.cards, found)
+        known = [one for size, cards in earlier.items() if (one := _sized(size, cards, found)) is not None]
+        if whole is None or whole.fits:
+            return found
+        search = BatchSearch(whole, tried, passes, batch.is_named, known)
+        if not search.run():
+            return found
+        if search.best is None:
+            note = f"{found.remedies_note} {EVEN_ONE.format(place=batch.place)}".strip()
+            return found.with_remedies(found.remedies, note)
+        # The halved one may be the largest, too.
+        remedy = works.get(search.best.size)
+        if remedy is None:
+            return found
+        note = note_of(search, batch, files_of(self._request.command, self._request.folder))
+        remedy = replace(remedy, note=note, changes_training=changes_training(search.best, batch))
+        return replace(found, remedies=ordered((*found.remedies, remedy)))
+
     def _source(self, name: str) -> bytes:
         """A file in the program's folder."""
         return read_regular(Path(self._request.folder or Path.cwd(), name), MOST_SOURCE_BYTES)
@@ -216,3 +294,14 @@ class NeedSearch:
 
     def _numbered(self, remedy: Remedy) -> WholeRun:
         return WholeRun(self._request, self._watched, self._failed, requested=False, remedy=remedy)
+
+
+def _sized(size: int, cards: Sequence[CardRequests], found: Explanation) -> SizedRun | None:
+    """A rerun with one batch, on the cards in the state that ``found`` explains; ``None`` without its requests."""
+    if not cards:
+        return None
+    short_bytes = max(card.room() for card in cards) - room_of(found)
+    traces = [card.trace for card in cards if card.trace is not None]
+    growing = max((growing_bytes(peaks(trace).by_category) for trace in traces), default=0)
+    peak_bytes = sum(card.peak_allocated_bytes for card in cards)
+    return SizedRun(size, short_bytes, all(card.fits(found) for card in cards), peak_bytes, traces, growing)

@@ -122,6 +122,7 @@ class NumberlessRun(ProgramRerun):
             raise NeedUnknownError(unknown(_why(followed, requested=self.is_requested)))
         # With a remedy, every card must be large enough; without one, only the failed card is compared.
         cards = self._cards(followed)
+        self.cards = cards
         if remedy is not None and not all(card.fits(self._found) for card in cards):
             raise RemedyFailsError(remedy, self._need(followed, cards))
         # A rerun with different requests than the failed run took another path: its need would be another program's.
@@ -129,7 +130,6 @@ class NumberlessRun(ProgramRerun):
             card.index == self._card.index and card.agrees_with(self._found) for card in cards
         ):
             raise NeedUnknownError(unknown("run again without numbers, the program asks for other memory than it did"))
-        self.cards = cards
         return self._need(followed, cards)
 
     def _need(self, followed: FollowedRun, cards: Sequence[CardRequests]) -> Need:
