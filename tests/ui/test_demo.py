@@ -15,10 +15,11 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gpudash.devices.names import simulated_gpu
+from gpudash.drawing.stages import StageBlock, StageChart, StageColumn
 from gpudash.session import Replay
 from gpudash.session.demo.demo_scenes import SCENES
 from gpudash.session.demo.ladder import RungResult, ladder
-from gpudash.session.demo.pictures import StagePicture
+from gpudash.session.demo.pictures import StagePicture, code_of
 from gpudash.session.demo.scenes import LinesAct, PlayedScene, Scene
 from gpudash.session.demo.show import Show, ShowPace
 from gpudash.session.recordings.samples import samples
@@ -172,6 +173,32 @@ def test_a_long_failure_and_its_remedy_take_two_rows_and_are_whole(open_stage: O
     assert " ".join(one.text for one in (first, *others)) == sentence and last.text == remedy
     assert first.place.bottom() <= last.place.top() + 3, "the remedy is in the second row"
     assert not any(one.cut for one in stage.canvas.drawn)
+
+
+def test_the_name_of_a_long_expression_is_whole_and_has_its_figure(open_stage: Opening) -> None:
+    stage = open_stage([MINE], (1024, 768))
+    block = StageBlock("y.sum().backward() ×2", 16.0 * MIB, "temporary", named=False, remark="no name")
+    columns = tuple(StageColumn(f"line {place}", (block,)) for place in range(5))
+    stage.canvas.show_picture(StagePicture("", blocks=(block,), chart=StageChart("GPU MEMORY", columns, 48.0 * MIB)))
+    stage.grab()
+    texts = [one.text for one in stage.canvas.drawn]
+    assert texts.count(block.name) == 6 and texts.count("16") >= 5
+    assert not any(one.cut for one in stage.canvas.drawn)
+
+
+def test_the_code_keeps_its_place_and_its_size_when_figures_appear(open_stage: Opening) -> None:
+    stage = open_stage([MINE])
+    before = MINE.pictures(MINE, PlayedScene())
+    after = MINE.pictures(MINE, PlayedScene((three_lines(),)))
+    code = [line.text for line in after[0].code]
+    for size in SIZES:
+        stage.resize(*size)
+        places = set()
+        for picture in (replace(before[0], code=code_of(code)), *after):
+            stage.canvas.show_picture(picture)
+            stage.grab()
+            places.add(tuple(one.place.toRect().getRect() for one in stage.canvas.drawn if one.text in code))
+        assert len(places) == 1 and len(places.pop()) == len(code)
 
 
 @pytest.mark.parametrize("scene", [scene for scene in SCENES if scene.questions], ids=lambda scene: scene.title)

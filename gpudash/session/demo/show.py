@@ -305,7 +305,8 @@ class Show:
             self.step -= 1
         elif self.position:
             self._begin(self.position - 1)
-            self.step = max(0, len(self._pictures) - 1)
+            if not self.asking:
+                self.step = max(0, len(self._pictures) - 1)
 
     def next_scene(self) -> None:
         """Go to the next scene, after the last one end the demo. Stops a run of this scene."""

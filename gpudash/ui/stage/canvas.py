@@ -158,7 +158,7 @@ class StageCanvas(PanelPainting):
         number_width = QFontMetricsF(font).horizontalAdvance("00")
         left = place.left() + self._gap + number_width + self._gap
         right = place.right() - self._gap
-        most = place.width() * 0.42
+        most = place.width() * 0.32
         figures = [
             max(self._figure_width(figure_font, text, most) for text in (line.figure, line.room)) for line in lines
         ]
@@ -254,7 +254,12 @@ class StageCanvas(PanelPainting):
         upper = QRectF(inner.left(), inner.top(), inner.width(), half)
         lower = QRectF(inner.left(), inner.top() + half, inner.width(), half)
         text = self._colours.text
-        self._write(painter, upper, block.name, self._font(FIGURE, bold=True, mono=True), text)
+        name_font = self._font(FIGURE, bold=True, mono=True)
+        narrowest = QFont(name_font)
+        narrowest.setPixelSize(max(self._smallest, round(name_font.pixelSize() * 0.75)))
+        if QFontMetricsF(narrowest).horizontalAdvance(block.name) > upper.width():
+            name_font = self._font(FIGURE)  # narrower than code, so that a long expression is whole
+        self._write(painter, upper, block.name, name_font, text)
         size = size_text(block.bytes)
         self._write(painter, lower, f"{size}, {block.remark}" if block.remark else size, self._font(AXIS), text)
 
@@ -374,9 +379,9 @@ class StageCanvas(PanelPainting):
             return
         has_two_rows = box.height() >= line * 2.1 and block.kind != REFUSED
         if is_whole and figure_width <= inner.width() and has_two_rows:
-            middle = inner.center().y()
-            self._write(painter, QRectF(inner.left(), middle - line, inner.width(), line), block.name, name_font, ink)
-            self._write(painter, QRectF(inner.left(), middle, inner.width(), line), figure, figure_font, ink)
+            centre = inner.center().y()
+            self._write(painter, QRectF(inner.left(), centre - line, inner.width(), line), block.name, name_font, ink)
+            self._write(painter, QRectF(inner.left(), centre, inner.width(), line), figure, figure_font, ink)
             return
         # If only one fits, the figure says more than a cut name: the block's colour is explained beside the code.
         if is_whole:
