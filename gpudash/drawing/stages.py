@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from gpudash.drawing.scene import PlotScene, SceneAxis, SceneCurve, SceneFrame
+from gpudash.units import format_bytes
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
@@ -123,6 +124,7 @@ class StageChart:
         limit: bytes that there are; ``None`` without a limit.
         remark: a few words on its right.
         guess: bytes that somebody guessed for the highest column; ``None`` without a guess.
+        reaches: bytes that the axis shows at least, however low the columns are.
     """
 
     title: str
@@ -130,6 +132,7 @@ class StageChart:
     limit: float | None = None
     remark: str = "each stage has the same width, however long it took"
     guess: float | None = None
+    reaches: float = 0.0
 
     @property
     def highest(self) -> float:
@@ -144,7 +147,12 @@ class StageChart:
     @property
     def unit(self) -> tuple[float, str]:
         """Bytes of the unit, and its name, the same for all figures of a chart."""
-        return unit_for(max(self.highest, self.limit or 0.0 if self.shows_limit else 0.0))
+        return unit_for(self._most)
+
+    @property
+    def _most(self) -> float:
+        """What the axis has to show, bytes."""
+        return max(self.highest, self.reaches, self.limit or 0.0 if self.shows_limit else 0.0)
 
     def figure(self, size: float) -> str:
         """``size`` in the chart's unit, without it."""
@@ -161,7 +169,7 @@ class StageChart:
         """
         count = max(1, len(self.columns))
         plot = StageBox(frame.x + axis, frame.y + header, frame.width - axis, frame.height - header)
-        most = max(self.highest, self.limit or 0.0 if self.shows_limit else 0.0) or 1.0
+        most = self._most or 1.0
         # so high that above the highest pile its figure has room, and above a limit a little air
         room = plot.height - line * 1.25
         scale = room / most
@@ -200,7 +208,7 @@ def unit_for(size: float) -> tuple[float, str]:
     """Bytes and name of the unit in which ``size`` has one to four digits."""
     if size >= 8 * GIB:
         return GIB, "GiB"
-    if size >= 4 * MIB:
+    if size >= 2 * MIB:
         return MIB, "MiB"
     return KIB, "KiB"
 
@@ -212,6 +220,13 @@ def in_unit(size: float, unit: float) -> str:
     if value and value < few and abs(value - round(value)) > 0.05:
         return f"{value:.1f}"
     return f"{value:,.0f}"
+
+
+def size_text(size: float) -> str:
+    """``size`` with its unit, rounded as in a chart: with a decimal below 10 MiB."""
+    if MIB <= size < 10 * MIB:
+        return f"{in_unit(size, MIB)} MiB"
+    return format_bytes(size)
 
 
 def _tick_step(most: float) -> float:
@@ -232,18 +247,28 @@ def sampled(columns: Sequence[StageColumn], most: int) -> tuple[StageColumn, ...
     return tuple(columns[place] for place in kept)
 
 
-def curve_scene(values: Sequence[float], steps: int, low: float, high: float, frame: SceneFrame) -> PlotScene:
+def loss_ticks(highest: float) -> tuple[float, ...]:
+    """Round values from 0 to ``highest`` or just above it. A loss begins near its highest value, the logarithm of the
+    number of classes, so that the axis stays as it is during the run."""
+    if not 0 < highest < math.inf:
+        return 0.0, 1.0
+    rough = highest / TICKS
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = power * min(factor for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
+    return tuple(place * step for place in range(math.ceil(highest / step * 0.999) + 1))
+
+
+def curve_scene(values: Sequence[float], steps: int, ticks: Sequence[float], frame: SceneFrame) -> PlotScene:
     """The loss of a run by its steps, on axes that the runs beside it share.
 
     Args:
         values: of the steps so far; fewer than there were steps where a long run was thinned.
         steps: that the run takes.
-        low, high: the range of all runs.
+        ticks: of the axis of losses, from its lower end to its upper one.
         frame: pixels.
     """
     y = np.asarray(values, np.float64)
     x = np.linspace(1.0, float(max(1, min(steps, len(values)))), len(y)) if len(y) else y
-    middle = (low + high) / 2
-    left = SceneAxis(low, high, tuple((value, f"{value:.2f}") for value in (low, middle, high)))
+    left = SceneAxis(ticks[0], ticks[-1], tuple((value, f"{value:g}") for value in ticks))
     across = SceneAxis(0.0, float(max(1, steps)), ((0.0, "0"), (float(steps), f"{steps} steps")))
     return PlotScene("loss by steps", across, left, (SceneCurve(x, y, "loss"),), frame=frame)

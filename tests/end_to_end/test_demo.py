@@ -60,7 +60,7 @@ def test_without_a_display_a_scene_is_told_in_the_terminal(gpudash: Command) -> 
     assert "2 What can go wrong" in words and "Move a tensor" not in words
     assert "3 y = x + w" in words
     assert "Line 3: RuntimeError: Expected all tensors to be on the same device" in words
-    assert "No error, but x is still on the CPU: its copy had no name and is gone. (x = x.to(gpu))" in words
+    assert "No error, but x is still on the CPU: its copy had no name and is gone. (instead: x = x.to(gpu))" in words
 
 
 def test_a_scene_whose_run_does_not_reach_its_end_ends_in_one(gpudash: Command) -> None:

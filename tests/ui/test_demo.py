@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, permutations
 
 import pytest
 from PySide6.QtCore import QRectF, Qt
@@ -15,10 +15,11 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gpudash.devices.names import simulated_gpu
+from gpudash.drawing.stages import StageBlock, StageChart, StageColumn
 from gpudash.session import Replay
 from gpudash.session.demo.demo_scenes import SCENES
 from gpudash.session.demo.ladder import RungResult, ladder
-from gpudash.session.demo.pictures import StagePicture
+from gpudash.session.demo.pictures import StagePicture, code_of
 from gpudash.session.demo.scenes import LinesAct, PlayedScene, Scene
 from gpudash.session.demo.show import Show, ShowPace
 from gpudash.session.recordings.samples import samples
@@ -174,6 +175,45 @@ def test_a_long_failure_and_its_remedy_take_two_rows_and_are_whole(open_stage: O
     assert not any(one.cut for one in stage.canvas.drawn)
 
 
+def test_the_name_of_a_long_expression_is_whole_and_has_its_figure(open_stage: Opening) -> None:
+    stage = open_stage([MINE], (1024, 768))
+    block = StageBlock("y.sum().backward() ×2", 16.0 * MIB, "temporary", named=False, remark="no name")
+    columns = tuple(StageColumn(f"line {place}", (block,)) for place in range(5))
+    stage.canvas.show_picture(StagePicture("", blocks=(block,), chart=StageChart("GPU MEMORY", columns, 48.0 * MIB)))
+    stage.grab()
+    texts = [one.text for one in stage.canvas.drawn]
+    assert texts.count(block.name) == 6 and texts.count("16") >= 5
+    assert not any(one.cut for one in stage.canvas.drawn)
+
+
+def test_the_code_keeps_its_place_and_its_size_when_figures_appear(open_stage: Opening) -> None:
+    stage = open_stage([MINE])
+    before = MINE.pictures(MINE, PlayedScene())
+    after = MINE.pictures(MINE, PlayedScene((three_lines(),)))
+    code = [line.text for line in after[0].code]
+    for size in SIZES:
+        stage.resize(*size)
+        places = set()
+        for picture in (replace(before[0], code=code_of(code)), *after):
+            stage.canvas.show_picture(picture)
+            stage.grab()
+            places.add(tuple(one.place.toRect().getRect() for one in stage.canvas.drawn if one.text in code))
+        assert len(places) == 1 and len(places.pop()) == len(code)
+
+
+@pytest.mark.parametrize("scene", [scene for scene in SCENES if scene.questions], ids=lambda scene: scene.title)
+def test_no_verdict_is_cut(open_stage: Opening, scene: Scene) -> None:
+    stage = open_stage([scene])
+    last = scene.pictures(scene, PlayedScene(results_of(scene), device="sim:0"))[-1]  # type: ignore[arg-type]
+    verdicts = {question.verdict(*pair) for question in scene.questions for pair in permutations(range(3), 2)}
+    for size in SIZES:
+        stage.resize(*size)
+        for verdict in verdicts:
+            stage.canvas.show_picture(replace(last, verdict=verdict))
+            stage.grab()
+            assert [one.text for one in stage.canvas.drawn if one.cut] == []
+
+
 @pytest.mark.parametrize("scene", [scene for scene in SCENES if scene.questions], ids=lambda scene: scene.title)
 def test_a_question_and_its_choices_are_whole(open_stage: Opening, scene: Scene) -> None:
     stage = open_stage([scene, MINE])
@@ -222,6 +262,30 @@ def test_space_goes_on_and_the_left_arrow_back(open_stage: Opening, lines: FakeL
     assert not stage.play.paused
 
 
+def test_a_presenter_s_remote_goes_step_by_step(open_stage: Opening, lines: FakeLines) -> None:
+    stage = open_stage([MINE, MINE])
+    play(stage, lines)
+    QTest.keyClick(stage, Qt.Key.Key_PageDown)
+    QTest.keyClick(stage, Qt.Key.Key_PageDown)
+    assert (stage.play.position, stage.play.step) == (0, 2)
+    QTest.keyClick(stage, Qt.Key.Key_PageUp)
+    assert (stage.play.position, stage.play.step) == (0, 1)
+    assert stage.scene.isVisible() and stage.scene.accessibleName() == "next scene (N)"
+
+
+def test_a_key_too_many_at_the_end_does_not_leave_and_enter_does(open_stage: Opening, lines: FakeLines) -> None:
+    stage = open_stage([MINE])
+    play(stage, lines)
+    QTest.keyClick(stage, Qt.Key.Key_Return)
+    for _ in range(9):
+        QTest.keyClick(stage, Qt.Key.Key_Space)
+    assert stage.play.at_end and not stage.is_over and not stage.next.isVisible()
+    QTest.keyClick(stage, Qt.Key.Key_N)
+    assert not stage.is_over
+    QTest.keyClick(stage, Qt.Key.Key_Return)
+    assert stage.is_over
+
+
 def test_buttons_do_what_their_keys_do(open_stage: Opening, lines: FakeLines) -> None:
     stage = open_stage([MINE])
     play(stage, lines)
@@ -251,11 +315,15 @@ def test_a_number_is_a_guess_and_space_shows_without_one(open_stage: Opening) ->
     stage = open_stage([WRONG, WRONG])
     QTest.keyClick(stage, Qt.Key.Key_2)
     assert stage.play.guess == 1 and not stage.play.asking and not stage.choices[0].isVisible()
-    QTest.keyClick(stage, Qt.Key.Key_PageDown)
+    QTest.keyClick(stage, Qt.Key.Key_N)
     assert stage.play.position == 1 and stage.play.asking
     QTest.keyClick(stage, Qt.Key.Key_Space)
     assert stage.play.guess is None and not stage.play.asking
-    QTest.keyClick(stage, Qt.Key.Key_PageUp)
+    QTest.keyClick(stage, Qt.Key.Key_B)
+    assert stage.play.position == 0 and stage.play.guess == 1 and not stage.play.asking
+    QTest.keyClick(stage, Qt.Key.Key_PageDown, Qt.KeyboardModifier.ControlModifier)
+    assert stage.play.position == 1
+    QTest.keyClick(stage, Qt.Key.Key_PageUp, Qt.KeyboardModifier.ControlModifier)
     assert stage.play.position == 0
 
 
@@ -285,6 +353,26 @@ def test_escape_in_the_editor_closes_it_and_not_the_stage(open_stage: Opening, l
     QTest.keyClick(stage.editor.text, Qt.Key.Key_Escape)
     assert not stage.editor.isVisible() and not stage.is_over
     assert len(lines.requested) == 1
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_lines_that_cannot_be_read_are_refused_in_the_editor(
+    open_stage: Opening, lines: FakeLines, size: tuple[int, int]
+) -> None:
+    stage = open_stage([MINE], size)
+    play(stage, lines)
+    for source, problem in (("  \n", "There is no line to run."), ("a = 1\nb = (2", "Line 2: '(' was never closed.")):
+        stage.edit.click()
+        stage.editor.text.setPlainText(source)
+        QTest.keyClick(stage.editor.text, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
+        settle_stage(stage)
+        assert stage.editor.isVisible() and len(lines.requested) == 1
+        label = stage.editor.problem
+        assert label.isVisible() and label.text().startswith(problem)
+        assert label.height() >= label.heightForWidth(label.width())
+        QTest.keyClick(stage.editor.text, Qt.Key.Key_Escape)
+    stage.edit.click()
+    assert not stage.editor.problem.isVisible()
 
 
 def test_a_card_without_a_size_is_asked_for_again(open_stage: Opening, lines: FakeLines) -> None:

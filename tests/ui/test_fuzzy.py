@@ -76,3 +76,10 @@ def test_a_beginning_is_never_worth_less_than_a_scattered_part(text: str, data: 
     best = score(query, query + text)
     assert best is not None
     assert best >= (score(query, text) or 0.0) - 0.02 * 2 * len(query) - 1e-9
+
+
+def test_other_words_find_an_entry_from_their_start_only_and_after_its_name() -> None:
+    entries = [("Copy Graph as Image", "Edit", "png screenshot"), ("Graph as PNG…", "File ▸ Export", "")]
+    assert rank("png", entries) == [1, 0]
+    assert rank("screen", entries) == [0] and rank("shot", entries) == []
+    assert rank("copy png", entries) == [0]

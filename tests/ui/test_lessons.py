@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import permutations
 from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAccessible
 from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QMenu
 
 from gpudash.devices.names import simulated_gpu
 from gpudash.session import Replay
@@ -64,9 +66,8 @@ def test_no_question_reason_or_verdict_is_cut(open_stage: Opening, lesson: Lesso
             assert beyond(stage) == [] and overlapping(stage) == [], scene.title
         first = scene.pictures(scene, PlayedScene(device="sim:0"))[0]
         for question in scene.questions:
-            answers = range(3) if question.choices else (1023.0,)
-            labels = sorted((question.label(value) for value in answers), key=len)
-            verdict = f"Guessed: {labels[-1]}. What came: {labels[-2 % len(labels)]}."
+            answers = range(3) if question.choices else (1023.0, 1.5)
+            verdict = max((question.verdict(*pair) for pair in permutations(answers, 2)), key=len)
             stage.canvas.show_picture(replace(first, sentence=question.why, remark="", verdict=verdict))
             for size in SIZES:
                 stage.resize(*size)
@@ -89,7 +90,7 @@ def test_a_number_is_guessed_by_keyboard_alone(open_stage: Opening, lines: FakeL
         QTest.keyClick(stage, Qt.Key.Key_Space)
     stage.grab()
     texts = [one.text for one in stage.canvas.drawn]
-    assert "Guessed: 96 MiB. What came: 256 MiB." in texts
+    assert "256 MiB. You said 96 MiB." in texts
     assert "the line is your guess, 96 MiB" in texts
     QTest.keyClick(stage, Qt.Key.Key_Space)
     assert stage.play.position == 1 and field.isVisible() and field.text() == "", "the next question begins anew"
@@ -103,11 +104,11 @@ def test_what_is_no_number_is_said_and_asked_for_again(open_stage: Opening, type
     assert stage.play.asking and stage.entry.field.selectedText() == typed
     assert beyond(stage) == []
     said = next(one.text for one in stage.canvas.drawn if repr(typed) in one.text)
-    assert "write" in said and stage.entry.field.accessibleDescription() == said
+    assert "write" in said.lower() and stage.entry.field.accessibleDescription() == said
     QTest.keyClicks(stage.entry.field, "128")
     stage.enter.click()
     stage.grab()
-    assert stage.play.guess == 128 and not [one.text for one in stage.canvas.drawn if "write" in one.text]
+    assert stage.play.guess == 128 and not [one.text for one in stage.canvas.drawn if "write" in one.text.lower()]
 
 
 def test_nothing_typed_is_no_guess_yet_and_space_shows_without_one(open_stage: Opening) -> None:
@@ -118,9 +119,19 @@ def test_nothing_typed_is_no_guess_yet_and_space_shows_without_one(open_stage: O
     assert not stage.play.asking and stage.play.guess is None
 
 
-def test_escape_and_page_down_work_from_the_field_too(open_stage: Opening) -> None:
-    stage = open_stage([MOVE.scenes[0], MOVE.scenes[1]])
+def test_a_space_behind_a_number_is_typed_and_the_key_that_still_skips_is_named(open_stage: Opening) -> None:
+    stage = open_stage([MOVE.scenes[0]])
+    assert stage.show_me.accessibleName() == "just show me (Space)"
+    QTest.keyClicks(stage.entry.field, "1 ")
+    assert stage.entry.field.text() == "1 " and stage.show_me.accessibleName() == "just show me (PgDn)"
     QTest.keyClick(stage.entry.field, Qt.Key.Key_PageDown)
+    assert not stage.play.asking and stage.play.guess is None
+
+
+def test_escape_and_the_next_scene_work_from_the_field_too(open_stage: Opening) -> None:
+    stage = open_stage([MOVE.scenes[0], MOVE.scenes[1]])
+    assert stage.scene.accessibleName() == "next scene (Ctrl+PgDn)"
+    QTest.keyClick(stage.entry.field, Qt.Key.Key_PageDown, Qt.KeyboardModifier.ControlModifier)
     assert stage.play.position == 1 and stage.play.asking
     QTest.keyClick(stage.entry.field, Qt.Key.Key_Escape)
     assert stage.is_over
@@ -160,6 +171,10 @@ def test_help_has_every_lesson_and_the_sheet_and_over_a_recording_none(
 ) -> None:
     titles = [command.title for command in window.workspace.commands if command.menu == "Help/Lessons"]
     assert titles == [*(lesson.title for lesson in listed_lessons()), "Save the Sheet…"]
+    entries = window.menus.actions["help.demo"].associatedObjects()
+    menu = next(entry for entry in entries if isinstance(entry, QMenu))
+    texts = [action.text().replace("&", "") for action in menu.actions()]
+    assert texts[texts.index("Demo") + 1] == "Lessons", "one looks for them together"
     over = open_window(Replay(samples()[0].path))
     assert not [command for command in over.workspace.commands if command.menu == "Help/Lessons"]
 

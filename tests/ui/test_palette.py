@@ -354,3 +354,17 @@ def test_a_run_is_started_marked_measured_copied_and_stopped_by_keyboard_alone(
     assert len(lines) > 10
     press(Key.Key_F5)
     assert session.requested[-1] == ("stop",)
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("matmul", "Matrix product"),
+        ("screenshot", "Copy Graph as Image"),
+        ("oom", "Explain Memory"),
+        ("shortcuts", "Keys"),
+    ],
+)
+def test_what_people_call_a_thing_finds_it(in_window: CommandPalette, typed: str, name: str) -> None:
+    in_window.field.setText(typed)
+    assert name in [entry.name for entry in in_window.shown[:3]]

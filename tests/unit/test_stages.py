@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from gpudash.drawing.scene import SceneCurve, SceneFrame
@@ -13,6 +15,7 @@ from gpudash.drawing.stages import (
     StageColumn,
     curve_scene,
     in_unit,
+    loss_ticks,
     sampled,
 )
 from gpudash.units import GIB, MIB
@@ -68,10 +71,28 @@ def test_too_many_columns_keep_the_first_the_last_and_the_one_that_is_looked_at(
     assert kept == ["0", "1", "9", "27", "28", "29"]
 
 
+@pytest.mark.parametrize(
+    ("highest", "ticks"),
+    [
+        (4.61, (0, 1, 2, 3, 4, 5)),
+        (math.log(2), (0, 0.2, 0.4, 0.6, 0.8)),
+        (11.2, (0, 5, 10, 15)),
+        (5.0, (0, 1, 2, 3, 4, 5)),
+        (math.inf, (0, 1)),
+        (0.0, (0, 1)),
+    ],
+)
+def test_the_axis_of_losses_has_round_ticks_that_do_not_move_as_it_falls(
+    highest: float, ticks: tuple[float, ...]
+) -> None:
+    assert loss_ticks(highest) == pytest.approx(ticks)
+
+
 def test_a_curve_is_drawn_over_the_steps_that_the_run_takes() -> None:
-    scene = curve_scene([4.0, 3.0, 2.0], 30, 2.0, 4.0, SceneFrame())
+    scene = curve_scene([4.0, 3.0, 2.0], 30, (0.0, 2.0, 4.0), SceneFrame())
     curve = scene.items[0]
     assert isinstance(curve, SceneCurve)
     assert curve.x.tolist() == [1.0, 2.0, 3.0] and scene.across.high == 30.0
-    empty = curve_scene([], 30, 0.0, 1.0, SceneFrame()).items[0]
+    assert [text for _value, text in scene.left.ticks] == ["0", "2", "4"]
+    empty = curve_scene([], 30, (0.0, 1.0), SceneFrame()).items[0]
     assert isinstance(empty, SceneCurve) and not len(empty.x)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from gpudash.devices.names import shown_name
-from gpudash.drawing.stages import StageBlock, StageChart, StageColumn, in_unit, unit_for
+from gpudash.drawing.stages import StageBlock, StageChart, StageColumn, size_text
 from gpudash.session.demo.answers import SAME_LOSS, copied_bytes, run_loss, run_speed, speed_ratio, speedup
 from gpudash.session.demo.ladder import RungResult, ladder, ladder_pictures, state_of
 from gpudash.session.demo.pictures import (
@@ -18,11 +18,15 @@ from gpudash.session.demo.pictures import (
     Tone,
     code_of,
     empty_chart,
+    instead,
     pictures_of,
 )
 from gpudash.session.demo.scenes import LinesAct, PlayedScene, Result, Run, RunAct, Scene
-from gpudash.units import format_bytes, format_count, format_duration
+from gpudash.units import MIB, format_bytes, format_count, format_duration
 from gpudash.workloads.lines.trace import LinesTrace
+
+COPIES_REACH = 16.0 * MIB
+"""Bytes that the axis of copies reaches from the start, so that it stays as it is while columns appear."""
 
 LEAST_DIFFERENCE = 0.0001
 """Relative difference of losses below which only this bound is stated."""
@@ -57,7 +61,7 @@ def _of_lines(act: LinesAct, script: LineScript, result: Result) -> list[StagePi
         return [StagePicture(script.title, script.question, code=code_of(act.source.splitlines()), sentence=sentence)]
     found = pictures_of(result, script)
     if act.is_mistake and result.failure is None and found:
-        found[-1] = replace(found[-1], tone="wrong", remark=script.mend)
+        found[-1] = replace(found[-1], tone="wrong", remark=instead(script))
     return found
 
 
@@ -68,20 +72,21 @@ def copy_pictures(scene: Scene, played: PlayedScene) -> list[StagePicture]:
         known = runs[: at + 1]
         columns, code = [], []
         for place, act in enumerate(acts):
-            size = 0
             blocks: tuple[StageBlock, ...] = ()
             figure = ""
             if place < len(known) and known[place] is not None:
                 size = copied_bytes(known[place] or {})
                 blocks = (StageBlock("copied", float(size), "h2d" if place < 2 else "d2h"),)
-                figure = format_bytes(size)
+                figure = size_text(size)
             state = state_of(place, at)
-            code.append(CodeLine(str(place + 1), act.code, figure, state, place == 2 and bool(figure)))
+            warns = place == 2 and bool(figure)
+            code.append(CodeLine(str(place + 1), act.code, figure, state, warns, room="000 MiB"))
             columns.append(StageColumn(act.label, blocks, state))
-        highest = max((column.bytes for column in columns), default=0.0)
-        unit = unit_for(highest)[0]
-        columns = [replace(column, figure=in_unit(column.bytes, unit) if column.blocks else " ") for column in columns]
-        chart = StageChart("COPIED IN 60 STEPS", tuple(columns), None, "the same training each time")
+        chart = StageChart(
+            "COPIED IN 60 STEPS", tuple(columns), None, "the same training each time", reaches=COPIES_REACH
+        )
+        columns = [replace(one, figure=chart.figure(one.bytes) if one.blocks else " ") for one in columns]
+        chart = replace(chart, columns=tuple(columns))
         sentence, tone, remark = _copy_sentence(acts, known, at, played)
         return StagePicture(
             scene.title,
@@ -124,11 +129,11 @@ def _copy_sentence(
     run = known[at]
     if run is None:
         return _problem(played, at), "wrong", ""
-    size, steps = format_bytes(copied_bytes(run)), format_count(run["steps"])
+    size, steps = size_text(copied_bytes(run)), format_count(run["steps"])
     if at == 2 and known[1] is not None and copied_bytes(known[1]):
         ratio = copied_bytes(run) / copied_bytes(known[1])
         return f"{size} crossed, {ratio:.1f} times as much as one way: every batch comes back, every step.", "warn", ""
-    return f"{size} crossed in {steps} steps, three times through the data: {acts[at].label}.", "plain", ""
+    return f"Copied {acts[at].label}, {size} crossed in {steps} steps.", "plain", ""
 
 
 def panel_pictures(scene: Scene, played: PlayedScene) -> list[StagePicture]:
@@ -156,13 +161,12 @@ def _panel(act: RunAct, run: Run | None, state: LineState) -> StagePanel:
     peak = run["memory"]["peak_allocated_bytes"]
     loss = run_loss(run)
     figures = []
-    if peak is not None:
-        figures.append(("peak", format_bytes(peak)))
     if loss is not None:
         figures.append(("loss", f"{loss:.4f}"))
-    if run["status"] == "finished":
-        where = ", CPU" if run["simulated"] or run["device"] == "cpu" else ""
-        figures.append((f"items/s{where}", run_speed(run)))
+    where = ", CPU" if run["simulated"] or run["device"] == "cpu" else ""
+    figures.append((f"items/s{where}", run_speed(run) if run["status"] == "finished" else "–"))
+    if peak is not None:
+        figures.append(("peak", format_bytes(peak)))
     return StagePanel(act.label, tuple(run.get("losses", ())), steps, tuple(figures), state)
 
 
@@ -176,8 +180,8 @@ def _panel_sentence(
         return _problem(played, at), "wrong", ""
     if at + 1 < len(acts) or any(found is None for found in runs):
         loss = run_loss(run)
-        outcome = f"loss {loss:.3f} after {format_count(run['steps'])} steps" if loss is not None else "no loss"
-        return f"{acts[at].label}: {outcome}.", "plain", ""
+        outcome = f"Loss {loss:.3f} after {format_count(run['steps'])} steps" if loss is not None else "No loss"
+        return f"{outcome}: {acts[at].label}.", "plain", ""
     compare = both_trained if len(acts) == 2 else precisions
     return compare([found for found in runs if found is not None])
 
@@ -190,7 +194,10 @@ def both_trained(runs: Sequence[Run]) -> tuple[str, Tone, str]:
     agreeing = abs(after - before) <= SAME_LOSS * abs(before)
     same = "the same within 1 %" if agreeing else "not the same"
     first, second = shown_name(runs[0]["device"]), shown_name(runs[1]["device"])
-    sentence = f"Loss {before:.3f} on {first} and {after:.3f} on {second}: {same}."
+    losses = f"{before:.3f} on {first} and {after:.3f} on {second}"
+    if f"{before:.3f}" == f"{after:.3f}":
+        losses = f"{before:.3f} on both"
+    sentence = f"Loss {losses}: {same}."
     if runs[1]["simulated"]:
         return sentence, "good" if agreeing else "warn", "simulated: says nothing about speed"
     ratio = speed_ratio(runs)

@@ -77,7 +77,7 @@ SCENES = (
             ),
             _mistake(
                 "x = torch.randn(2048, 2048)\nx.requires_grad_()\ny = x.to(gpu)\ny.sum().backward()\ny.grad.norm()",
-                "x.grad has it",
+                "x.grad.norm()",
             ),
             _mistake("x = torch.randn(2048, 2048, device=gpu)\nx.numpy()", "x.cpu().numpy()"),
         ),
@@ -144,7 +144,7 @@ SCENES = (
                 "    losses.append(loss)",
                 LIMIT,
                 LineScript(
-                    mend="write losses.append(loss.item())",
+                    mend="losses.append(loss.item())",
                     before="Six steps on a card of 256 MiB. Each keeps its loss: one number.",
                 ),
             ),
@@ -198,7 +198,7 @@ SCENES = (
     ),
     Scene(
         "My three lines",
-        "What does line 3 need, beyond the block it keeps?",
+        "What do these lines need, beyond the blocks they keep?",
         (LinesAct(MY_LINES, 320 * MIB, script=LineScript()),),
         line_pictures,
         editable=True,

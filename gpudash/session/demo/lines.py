@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
 
 from gpudash.system.child_process import ChildProcess
@@ -15,6 +16,21 @@ COMMAND = (sys.executable, "-m", "gpudash.workloads.lines.process")
 
 LONGEST_S = 20.0
 """How long lines may run before their process is killed."""
+
+
+def problem_of(source: str) -> str:
+    """Why lines cannot be run, in a sentence, without running or loading anything; "" if they can be tried."""
+    if not source.strip():
+        return "There is no line to run. Write one, such as a = torch.ones(1024, 1024, device=gpu)."
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(source, "<lines>", "exec")
+    except SyntaxError as error:
+        return f"Line {error.lineno or 1}: {' '.join(error.msg.split()).rstrip('.')}."
+    except (ValueError, RecursionError, MemoryError, OverflowError) as error:
+        return f"Python cannot read these lines: {str(error) or type(error).__name__}."
+    return ""
 
 
 class LinesProcess:
@@ -43,6 +59,7 @@ class LinesProcess:
         self._sent = False
         self._due = 0.0
         self._line = 1
+        self._moments: list[object] = []
         self._stopped = False
 
     @property
@@ -80,6 +97,7 @@ class LinesProcess:
         self._request = {"id": self._id, "source": source, "limit": limit}
         self._sent = self._stopped = False
         self._line = 1
+        self._moments = []
 
     def stop(self) -> None:
         """End the running lines at once; the next poll reports it."""
@@ -135,6 +153,8 @@ class LinesProcess:
         if "line" in message:
             line = message["line"]
             self._line = line if isinstance(line, int) else self._line
+            moments = message.get("moments")
+            self._moments += moments if isinstance(moments, list) else []
             return None
         self._request, self._sent = None, False
         try:
@@ -149,12 +169,12 @@ class LinesProcess:
         self._sent = self._stopped = False
         source = str(requested.get("source", ""))
         limit = requested.get("limit", 0)
-        return LinesTrace(
-            tuple(source.splitlines()),
-            limit if isinstance(limit, int) else 0,
-            (),
-            LineFailure(self._line, ENDED, message),
-        )
+        failure = LineFailure(self._line, ENDED, message)
+        trace = LinesTrace(tuple(source.splitlines()), limit if isinstance(limit, int) else 0, (), failure)
+        try:
+            return LinesTrace.from_json({**trace.to_json(), "moments": self._moments})
+        except ValueError:
+            return trace
 
     def _end(self) -> str:
         child, self._child = self._child, None

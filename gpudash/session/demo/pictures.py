@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from gpudash.drawing.stages import StageBlock, StageChart, StageColumn, in_unit, sampled, unit_for
-from gpudash.units import format_bytes
+from gpudash.drawing.stages import StageBlock, StageChart, StageColumn, in_unit, sampled, size_text, unit_for
 from gpudash.workloads.lines.trace import ENDED, LineBlock, LineFailure, LineMoment, LinesTrace
 
 Tone = Literal["plain", "warn", "wrong", "good"]
@@ -47,6 +46,7 @@ class CodeLine:
         figure: its effect on memory, once known.
         state: whether it is done, current, still to come, or failed.
         warns: whether its figure cannot be seen in the code.
+        room: the longest figure that is expected: its width is kept free, so that the code stays where it is.
     """
 
     number: str
@@ -54,6 +54,7 @@ class CodeLine:
     figure: str = ""
     state: LineState = "coming"
     warns: bool = False
+    room: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +133,28 @@ class StagePicture:
     rows: tuple[GuessRow, ...] = ()
     answers: bool = False
 
+    def with_guess(self, guess: float) -> StagePicture:
+        """The step with a guess, in bytes, beside its columns."""
+        if self.chart is None:
+            return self
+        return replace(self, chart=replace(self.chart, guess=guess))
+
+    def hidden(self) -> StagePicture:
+        """The step without anything that would reveal the answer."""
+        code = tuple(replace(line, figure="", state="coming") for line in self.code)
+        panels = tuple(replace(panel, losses=(), figures=(), state="coming") for panel in self.panels)
+        chart = self.chart
+        if chart is not None:
+            columns = tuple(replace(column, blocks=(), figure=" ", is_peak=False) for column in chart.columns)
+            chart = replace(chart, columns=columns)
+        return replace(self, code=code, panels=panels, chart=chart, blocks=(), remark="", tone="plain")
+
     @property
     def description(self) -> str:
         """The whole picture as text, for people who cannot see it."""
         parts = [f"{self.title}. {self.question}", self.verdict, self.sentence, self.remark]
         parts += [f"Now line {line.number}: {line.text}." for line in self.code if line.state in ("now", "wrong")]
-        parts += [f"{block.name} {format_bytes(block.bytes)}." for block in self.blocks]
+        parts += [f"{block.name} {size_text(block.bytes)}." for block in self.blocks]
         parts += [f"{row.question}: guessed {row.guess}, came {row.came or 'nothing yet'}." for row in self.rows]
         return " ".join(part for part in parts if part.strip())
 
@@ -184,7 +201,12 @@ class LineScript:
 
 def code_of(source: Sequence[str]) -> tuple[CodeLine, ...]:
     """Lines that have not run."""
-    return tuple(CodeLine(str(number), text) for number, text in enumerate(source, 1))
+    return tuple(CodeLine(str(number), text, room=_expected_figure(text)) for number, text in enumerate(source, 1))
+
+
+def _expected_figure(text: str) -> str:
+    """About the longest figure that a line may get: one with several calls may give memory back too."""
+    return "+ 00, then − 00 MiB" if text.count("(") > 1 else "+ 000 MiB"
 
 
 def empty_chart(limit: float | None, titles: Sequence[str] = ()) -> StageChart:
@@ -221,7 +243,7 @@ def pictures_of(trace: LinesTrace, script: LineScript) -> list[StagePicture]:
         picture = StagePicture(
             title=script.title,
             question=script.question,
-            corner=script.corner or f"limit {format_bytes(limit)} · simulated",
+            corner=script.corner or f"limit {size_text(limit)} · simulated",
             code=_code(trace, moments, at, failed=failed),
             blocks_title=_blocks_title(moment, failed=failed),
             blocks=_block_cards(held, moment),
@@ -232,7 +254,7 @@ def pictures_of(trace: LinesTrace, script: LineScript) -> list[StagePicture]:
             kept = [block for block in columns[-1].blocks if block.kind != REFUSED]
             sentence = failure_sentence(trace.failure, trace.limit)
             picture = replace(
-                picture, blocks=_block_cards(kept, last), sentence=sentence, remark=script.mend, tone="wrong"
+                picture, blocks=_block_cards(kept, last), sentence=sentence, remark=instead(script), tone="wrong"
             )
         elif moment is None:
             picture = replace(picture, sentence=script.before or "Nothing is on the card yet.")
@@ -245,7 +267,18 @@ def pictures_of(trace: LinesTrace, script: LineScript) -> list[StagePicture]:
                 remark = script.remark or f"{in_unit(moment.bytes, unit)} of {in_unit(limit, unit)} {name}"
             picture = replace(picture, sentence=sentence, tone=tone, remark=remark)
         pictures.append(picture)
-    return pictures
+    return _with_room(pictures, trace.source)
+
+
+def _with_room(pictures: Sequence[StagePicture], source: Sequence[str]) -> list[StagePicture]:
+    """The steps with the same width kept free for the figures of a line in all of them."""
+    rooms = []
+    for row, line in enumerate(code_of(source)):
+        rooms.append(max((line.room, *(picture.code[row].figure for picture in pictures)), key=len))
+    return [
+        replace(picture, code=tuple(replace(line, room=room) for line, room in zip(picture.code, rooms, strict=True)))
+        for picture in pictures
+    ]
 
 
 def _is_end(place: int, columns: Sequence[StageColumn], trace: LinesTrace) -> bool:
@@ -253,14 +286,17 @@ def _is_end(place: int, columns: Sequence[StageColumn], trace: LinesTrace) -> bo
     return trace.failure is None and place == len(columns) - 1
 
 
+def instead(script: LineScript) -> str:
+    """What to write instead of a failing line; "" if the script does not say."""
+    return f"instead: {script.mend}" if script.mend else ""
+
+
 def failure_sentence(failure: LineFailure, limit: int) -> str:
     """Why a line failed, in one sentence."""
     if failure.out_of_memory:
-        size = format_bytes(failure.requested)
-        held = format_bytes(failure.held)
-        return (
-            f"Line {failure.line} asks for {size} more, but {held} of {format_bytes(limit)} are taken: out of memory."
-        )
+        size = size_text(failure.requested)
+        held = size_text(failure.held)
+        return f"Line {failure.line} asks for {size} more, but {held} of {size_text(limit)} are taken: out of memory."
     message = failure.message.partition(". ")[0].rstrip(".!")
     if failure.kind == ENDED and message[:1].isupper():
         return f"{message}."  # no line is known
@@ -437,7 +473,7 @@ def _line_figure(moments: Sequence[LineMoment]) -> tuple[str, bool]:
     rise = max(moment.bytes for moment in moments) - before
     stays = after - before
     if rise <= 0 and stays < 0:
-        return f"− {format_bytes(-stays)}", False
+        return f"− {size_text(-stays)}", False
     if rise <= 0:
         return "0 bytes", False
     back = rise - stays
@@ -446,7 +482,7 @@ def _line_figure(moments: Sequence[LineMoment]) -> tuple[str, bool]:
     if back <= 0 and 0 < kept < rise:
         return f"+ {in_unit(rise - kept, unit)} {name}, {in_unit(kept, unit)} workspace", False
     if back <= 0:
-        return f"+ {format_bytes(rise)}", False
+        return f"+ {size_text(rise)}", False
     return f"+ {in_unit(rise, unit)}, then − {in_unit(back, unit)} {name}", True
 
 
@@ -460,7 +496,7 @@ def _sentence(moments: Sequence[LineMoment], place: int) -> tuple[str, Tone]:
     passing = [block for block in unnamed if not block.fresh and block.bytes >= SMALL * moment.bytes]
     if passing:
         lost = max(passing, key=lambda block: block.bytes)
-        size = format_bytes(lost.bytes)
+        size = size_text(lost.bytes)
         until = f"until {moment.title} is done" if moment.title else f"while line {moment.line} runs"
         return f"{size} that nobody named: {lost.name} lives {until}.", "warn"
     fresh = [block for block in moment.blocks if block.fresh and not block.workspace]
@@ -468,35 +504,35 @@ def _sentence(moments: Sequence[LineMoment], place: int) -> tuple[str, Tone]:
         return _quiet_sentence(moments, place), "plain"
     made = max(fresh, key=lambda block: block.bytes)
     if not made.named and len(moments) > place + 1 and moments[place + 1].line != moment.line:
-        size = format_bytes(made.bytes)
+        size = size_text(made.bytes)
         return f"{made.name} makes {size} that nobody named: gone when the line is done.", "warn"
     if not made.named:
-        return f"{made.name} takes {format_bytes(made.bytes)}, and no variable has it.", "warn"
-    return f"{made.name} takes {format_bytes(made.bytes)}.", "plain"
+        return f"{made.name} takes {size_text(made.bytes)}, and no variable has it.", "warn"
+    return f"{made.name} takes {size_text(made.bytes)}.", "plain"
 
 
 def _quiet_sentence(moments: Sequence[LineMoment], place: int) -> str:
     moment = moments[place]
     if moment.after < moment.before:
-        return f"Line {moment.line} gives {format_bytes(moment.before - moment.after)} back."
+        return f"Line {moment.line} gives {size_text(moment.before - moment.after)} back."
     before = moments[place - 1].host if place else ()
     arrived = [block for block in moment.host if block not in before]
     if arrived:
         block = arrived[-1]
-        return f"{block.name} takes {format_bytes(block.bytes)} of the computer's memory, and nothing of the card."
+        return f"{block.name} takes {size_text(block.bytes)} of the computer's memory, and nothing of the card."
     return f"Line {moment.line} takes nothing on the card."
 
 
 def _turn_sentence(moments: Sequence[LineMoment], place: int) -> tuple[str, Tone]:
     moment = moments[place]
-    held = format_bytes(moment.bytes)
+    held = size_text(moment.bytes)
     before = moments[place - 1] if place and moments[place - 1].turn else None
     if before is None:
         return f"In the first step the card holds {held} at most.", "plain"
     more = moment.bytes - before.bytes
     than = f"step {before.turn}" if before.turn + 1 < moment.turn else "the step before"
     if more > 0:
-        return f"Step {moment.turn}: {held}, {format_bytes(more)} more than in {than}.", "warn"
+        return f"Step {moment.turn}: {held}, {size_text(more)} more than in {than}.", "warn"
     return f"Step {moment.turn}: {held}, no more than in {than}.", "plain"
 
 
@@ -504,7 +540,7 @@ def _end_sentence(moment: LineMoment) -> str:
     names = [block.name for block in moment.blocks if block.named and not block.workspace]
     if not moment.bytes:
         return "Nothing stays on the card."
-    held = format_bytes(moment.bytes)
+    held = size_text(moment.bytes)
     if not names or len(names) > MOST_BLOCKS:
         return f"{held} stay on the card."
     listed = names[0]

@@ -14,7 +14,7 @@ from gpudash.session.demo.ladder import RungResult
 from gpudash.session.demo.pictures import LineScript, StagePicture
 from gpudash.specs import Spec
 from gpudash.units import MIB, parse_size
-from gpudash.workloads.lines.trace import LinesTrace
+from gpudash.workloads.lines.trace import ENDED, LinesTrace
 
 Run = Mapping[str, Any]
 
@@ -58,6 +58,20 @@ class SceneQuestion:
             return guess == answer
         return abs(guess - answer) <= self.near * abs(answer)
 
+    def verdict(self, guess: float | None, answer: float) -> str:
+        """The answer, then the guess: what does not fit a narrow screen is the end."""
+        came = self.label(answer)
+        if guess is None:
+            return f"What came: {came}."
+        made = self.label(guess)
+        if made == came:
+            return f"Right: {came}."
+        if self.choices:
+            return f"{came[:1].upper()}{came[1:]}. You said “{made}”."
+        if self.is_right(guess, answer):
+            return f"Right: {came}. You said {made}."
+        return f"{came}. You said {made}."
+
     def read(self, text: str) -> float:
         """The guess that somebody typed: the number of a choice, from 1, or a number in the question's unit.
 
@@ -75,8 +89,10 @@ class SceneQuestion:
             number = float(typed.removesuffix("times").removesuffix("×").replace(",", ".").strip())
         except ValueError:
             number = math.nan
+        if math.isnan(number):
+            raise ValueError(f"{_shown(typed)} is not a number. Write one, such as 128.")
         if not 0 <= number <= MOST:
-            raise ValueError(f"{_shown(typed)} is no number that could be; write one, such as 128.")
+            raise ValueError(f"{_shown(typed)} is out of range. Write a number such as 128.")
         return number
 
 
@@ -189,6 +205,15 @@ class Scene:
     def question(self, kind: str) -> SceneQuestion | None:
         """The question to ask if the runs are on a device of this kind; ``None`` if there is none."""
         return next((question for question in self.questions if kind in question.kinds), None)
+
+
+def came_to_its_end(result: Result) -> bool:
+    """Whether an act need not be played again."""
+    if isinstance(result, LinesTrace):
+        return result.failure is None or result.failure.kind != ENDED
+    if isinstance(result, RungResult):
+        return not result.problem
+    return isinstance(result, Mapping) and result["status"] == "finished"
 
 
 def _shown(text: str) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from gpudash.devices.names import kind_of
@@ -25,6 +26,7 @@ from gpudash.session.demo.scenes import (
     RungAct,
     Scene,
     SceneQuestion,
+    came_to_its_end,
 )
 from gpudash.telemetry.records import Note, Topic
 from gpudash.telemetry.runs import RunView, run_of
@@ -64,6 +66,15 @@ class ShowPace:
 
 HELD = ShowPace(step=math.inf, wrong=math.inf, end=math.inf)
 """No step follows by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class _LeftScene:
+    """What is kept of a scene while another one is shown: the results of its acts, and the guess."""
+
+    results: list[Result] = field(default_factory=list)
+    guess: float | None = None
+    asking: bool = True
 
 
 class Show:
@@ -123,6 +134,7 @@ class Show:
         self._on_guess = on_guess
         self._estimates: Estimates | None = None
         self._results: list[Result] = []
+        self._left: dict[int, _LeftScene] = {}
         self._run_id: int | None = None
         self._marked_id: int | None = None
         self._began = False
@@ -160,7 +172,7 @@ class Show:
         shown = self._pictures[min(self.step, len(self._pictures) - 1)]
         question = self.question
         if self.asking and question is not None:
-            hidden = _hidden(self._pictures[0])
+            hidden = self._pictures[0].hidden()
             return replace(hidden, choices=question.choices, unit=question.unit, sentence=question.text)
         judged = self.at_end
         if self._answered_by is not None:
@@ -185,15 +197,7 @@ class Show:
         question, answer = self.question, self.answer
         if question is None or answer is None:
             return ""
-        came = question.label(answer)
-        if self.guess is None:
-            return f"What came: {came}."
-        guess = question.label(self.guess)
-        if guess == came:
-            return f"Right: {came}."
-        if question.is_right(self.guess, answer):
-            return f"Right: guessed {guess}, and {came} came."
-        return f"Guessed: {guess}. What came: {came}."
+        return question.verdict(self.guess, answer)
 
     @property
     def _answered_by(self) -> int | None:
@@ -228,6 +232,17 @@ class Show:
         return self.step < len(self._pictures) - 1
 
     @property
+    def steps(self) -> int | None:
+        """Number of steps of the scene; ``None`` as long as lines still have to run, which alone know theirs."""
+        known = max(1, len(self._pictures))
+        if not self._pending:
+            return known
+        if any(isinstance(act, LinesAct) for act in self.scene.acts[len(self._results) :]):
+            return None
+        gives_reason = self.question is not None and bool(self.question.why)
+        return max(known, len(self.scene.acts) + gives_reason)
+
+    @property
     def source(self) -> str:
         """The lines that the presenter may change in this scene; "" for any other scene."""
         act = self.scene.editable_lines
@@ -250,7 +265,7 @@ class Show:
             self._lines.warm_up()
 
     def start(self, position: int = 0) -> None:
-        """Begin with the scene at this position."""
+        """Begin with the scene at this position; one that was played before keeps its results and its guess."""
         self._begin(position)
 
     def take_guess(self, guess: float | None) -> None:
@@ -283,13 +298,15 @@ class Show:
             self.next_scene()
 
     def back(self) -> None:
-        """Go to the step before, and pause; from the first step to the scene before."""
+        """Go to the step before, and pause; from the first step to the last known one of the scene before."""
         self._since = None
         if self.step:
             self.paused = True
             self.step -= 1
         elif self.position:
             self._begin(self.position - 1)
+            if not self.asking:
+                self.step = max(0, len(self._pictures) - 1)
 
     def next_scene(self) -> None:
         """Go to the next scene, after the last one end the demo. Stops a run of this scene."""
@@ -298,17 +315,15 @@ class Show:
         else:
             self.leave()
 
-    def previous_scene(self) -> None:
-        """Go to the scene before, or back to the start of this one."""
-        self._begin(max(0, self.position - 1))
-
     def edit(self, source: str, limit: int) -> None:
         """Run different lines in this scene, on a card of ``limit`` bytes."""
         act = self.scene.editable_lines
         if act is not None:
             changed = replace(act, source=source, limit=limit)
+            self._stop_act()
             self.scenes[self.position] = replace(self.scene, acts=(changed,))
-            self._begin(self.position)
+            self._left.pop(self.position, None)
+            self._enter(self.position)
 
     def stop_lines(self) -> None:
         """End the running lines, such as an endless loop."""
@@ -357,15 +372,22 @@ class Show:
 
     def _begin(self, position: int) -> None:
         self._stop_act()
+        if self._pictures:
+            whole = takewhile(came_to_its_end, self._results)
+            self._left[self.position] = _LeftScene(list(whole), self.guess, asking=self.asking)
+        self._enter(position)
+
+    def _enter(self, position: int) -> None:
         self.position = min(max(0, position), len(self.scenes) - 1)
+        before = self._left.get(self.position, _LeftScene())
         self.step = 0
-        self.guess = None
+        self.guess = before.guess
         self.busy = False
-        self._results = []
+        self._results = before.results
         self._since = None
         self._began_s = None
         self._waiting = ""
-        self.asking = self.question is not None
+        self.asking = before.asking and self.question is not None
         self._made_of = None
         self._draw()
 
@@ -395,7 +417,7 @@ class Show:
         played = PlayedScene(tuple(self._results), self._summary_of(run), device, self._waiting)
         self._pictures = [*self.scene.pictures(self.scene, played), *self._closing(played)]
         if self.guess is not None and self.question is not None and self.question.unit == "MiB":
-            self._pictures = [_with_guess(picture, self.guess * MIB) for picture in self._pictures]
+            self._pictures = [picture.with_guess(self.guess * MIB) for picture in self._pictures]
         self.step = min(self.step, max(0, len(self._pictures) - 1))
 
     def _closing(self, played: PlayedScene) -> list[StagePicture]:
@@ -587,21 +609,3 @@ def _summary(run: RunView) -> dict[str, Any]:
     if "loss" in run.metrics:
         losses = list(run.metrics["loss"].digest()["values"])
     return {**run.summary(), "losses": losses}
-
-
-def _with_guess(picture: StagePicture, guess: float) -> StagePicture:
-    """A step with the guess beside its columns."""
-    if picture.chart is None:
-        return picture
-    return replace(picture, chart=replace(picture.chart, guess=guess))
-
-
-def _hidden(picture: StagePicture) -> StagePicture:
-    """The first step without anything that would reveal the answer."""
-    code = tuple(replace(line, figure="", state="coming") for line in picture.code)
-    panels = tuple(replace(panel, losses=(), figures=(), state="coming") for panel in picture.panels)
-    chart = picture.chart
-    if chart is not None:
-        columns = tuple(replace(column, blocks=(), figure=" ", is_peak=False) for column in chart.columns)
-        chart = replace(chart, columns=columns)
-    return replace(picture, code=code, panels=panels, chart=chart, blocks=(), remark="", tone="plain")

@@ -51,12 +51,13 @@ JOIN_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """The texts of a kind of file: its menu entry, its use, and the dialog's filter and suffix."""
+    """The texts of a kind of file: its menu entry, its use, the dialog's filter and suffix, and words to find it by."""
 
     entry: str
     tip: str
     pattern: str
     suffix: str
+    keywords: str = ""
 
 
 WORDING: dict[Kind, Wording] = {
@@ -89,8 +90,14 @@ WORDING: dict[Kind, Wording] = {
 }
 
 
-PNG = Wording("Graph as PNG…", "Write the plots as a picture", "Pictures (*.png)", ".png")
-SVG = Wording("Graph as SVG…", "Write the plots as lines and text that stay sharp", "Vector pictures (*.svg)", ".svg")
+PNG = Wording("Graph as PNG…", "Write the plots as a picture", "Pictures (*.png)", ".png", "image screenshot")
+SVG = Wording(
+    "Graph as SVG…",
+    "Write the plots as lines and text that stay sharp",
+    "Vector pictures (*.svg)",
+    ".svg",
+    "image vector",
+)
 RANGE = Wording("Range as CSV…", "Write the visible curves of the selection as a table", "Tables (*.csv)", ".csv")
 
 
@@ -108,6 +115,7 @@ def commands(workspace: Workspace) -> list[Command]:
             id=f"file.export.{kind}",
             after="file.close_document",
             separated=separated,
+            keywords=wording.keywords,
         )
 
     return [

@@ -43,6 +43,7 @@ def commands(workspace: Workspace) -> list[Command]:
         partial(play_demo, workspace),
         id="help.demo",
         separated=True,
+        keywords="stage scenes talk present tour",
     )
     return [
         Command(
@@ -52,6 +53,7 @@ def commands(workspace: Workspace) -> list[Command]:
             lambda: _show_page(workspace, "Keys", keys_page(workspace.commands)),
             ("?",),
             id="help.keys",
+            keywords="shortcuts keyboard",
             plot=True,
         ),
         Command(
@@ -61,6 +63,7 @@ def commands(workspace: Workspace) -> list[Command]:
             partial(show_guide, workspace),
             ("F1",),
             id="help.guide",
+            keywords="manual documentation",
         ),
         *((tour,) if workspace.live else ()),
         *(

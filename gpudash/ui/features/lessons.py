@@ -32,6 +32,8 @@ def commands(workspace: Workspace) -> list[Command]:
             f"{lesson.about}: {lesson.minutes} minutes",
             partial(play_lesson, workspace, lesson.name),
             id=f"help.lesson.{lesson.name}",
+            after="help.demo",
+            keywords="lesson learn teach",
         )
         for lesson in listed_lessons()
     ]
@@ -41,6 +43,7 @@ def commands(workspace: Workspace) -> list[Command]:
         "Save your guesses beside the results as a Jupyter notebook",
         partial(save_sheet, workspace),
         id="help.lessons.sheet",
+        after="help.demo",
         separated=True,
     )
     return [*found, save]

@@ -135,11 +135,11 @@ def _of_the_form(workspace: Workspace) -> Iterator[PaletteEntry]:
         if name in kinds:
             summary = kinds[name].summary
         act = in_form(partial(panel.workload.setCurrentIndex, row))
-        yield PaletteEntry(title, "Workload", act, tip=summary, why_not=busy)
+        yield PaletteEntry(title, "Workload", act, tip=summary, why_not=busy, keywords=str(name))
         for preset, values in kinds[name].presets.items() if name in kinds else ():
             act = in_form(partial(panel.take_preset, name, values))
             tip = preset_text(preset, values)
-            yield PaletteEntry(f"{title}: {preset}", "Preset", act, tip=tip, why_not=busy)
+            yield PaletteEntry(f"{title}: {preset}", "Preset", act, tip=tip, why_not=busy, keywords=str(name))
     for device in workspace.session.devices():
         if is_program_card(device.name):
             continue

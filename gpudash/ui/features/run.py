@@ -89,6 +89,7 @@ def _run_commands(workspace: Workspace) -> list[Command]:
             partial(save_snapshot, workspace),
             ("Ctrl+Shift+M",),
             id="run.save_snapshot",
+            keywords="dump pickle",
             why_not=partial(_why_no_snapshot, workspace),
             separated=True,
         ),

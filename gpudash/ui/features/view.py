@@ -30,6 +30,7 @@ def commands(workspace: Workspace) -> list[Command]:
             partial(explain, workspace),
             ("Ctrl+E",),
             id="view.explain",
+            keywords="oom out-of-memory leak",
             separated=True,
         ),
         Command(

@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from PySide6.QtCore import QPointF, QRectF, Qt
-from PySide6.QtGui import QBrush, QColor, QFont, QFontMetricsF, QPainter, QPainterPath, QPaintEvent, QPen, QPolygonF
+from PySide6.QtGui import QBrush, QColor, QFont, QFontMetricsF, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QWidget
 
-from gpudash.drawing.scene import PlotScene, SceneCurve, SceneFrame
-from gpudash.drawing.stages import PlacedChart, StageBlock, StageBox, StageChart, StageColumn, curve_scene
-from gpudash.session.demo.pictures import REFUSED, CodeLine, GuessRow, StagePanel, StagePicture
+from gpudash.drawing.stages import PlacedChart, StageBlock, StageBox, StageChart, StageColumn, size_text
+from gpudash.session.demo.pictures import REFUSED, CodeLine, GuessRow, StagePicture
 from gpudash.ui.colours import Palette, mixed
 from gpudash.ui.explanation.source_view.highlighting import Span, colours_of, spans_of
-from gpudash.ui.stage.painting import AXIS, CODE, FIGURE, HIGH, PEAK, WIDE, StagePainting
-from gpudash.units import format_bytes
+from gpudash.ui.stage.painting import AXIS, CODE, FIGURE, HIGH, PEAK, WIDE
+from gpudash.ui.stage.panels import PanelPainting
 
 CODE_SHARE = 0.28
 """Share of the height taken by the code and the blocks."""
 
 
-class StageCanvas(StagePainting):
+class StageCanvas(PanelPainting):
     """Paints one picture.
 
     Args:
@@ -63,7 +62,7 @@ class StageCanvas(StagePainting):
             self._rows(painter, picture.rows)
         elif picture.panels:
             self._code(painter, picture.code)
-            self._panels(painter, picture.panels)
+            self._panels(painter, self._plot_place, picture.panels)
         else:
             self._code(painter, picture.code)
             self._blocks(painter, picture)
@@ -86,26 +85,30 @@ class StageCanvas(StagePainting):
         self.code_place = QRectF(edge, top, code_width, code_height)
         left = self.code_place.right() + 2 * self._gap
         self._blocks_place = QRectF(left, top, width - edge - left, code_height)
-        bar = line * 1.75
+        bar = line * 2.3
         self._sentence_place = QRectF(edge, height - bar - self._gap / 2, whole, bar)
         begin = self.code_place.bottom() + self._gap * 1.1
         self._plot_place = QRectF(edge, begin, whole, self._sentence_place.top() - self._gap - begin)
 
     def _head(self, painter: QPainter, picture: StagePicture) -> None:
         colours, place = self._colours, self._head_place
-        corner_font = self._font(AXIS)
+        text, ink = picture.question, colours.muted
+        if picture.verdict:
+            text, ink = picture.verdict, colours.accent
+        corner_font, small = self._font(AXIS), self._font(AXIS)
+        small.setPixelSize(self._smallest)
+        taken = QFontMetricsF(self._font(FIGURE, bold=True)).horizontalAdvance(picture.title) + 2
+        others = QFontMetricsF(small).horizontalAdvance(text) + taken + 3 * self._gap
+        if others + QFontMetricsF(corner_font).horizontalAdvance(picture.corner) > place.width():
+            corner_font = small
         width = min(QFontMetricsF(corner_font).horizontalAdvance(picture.corner) + 2, place.width() * 0.4)
         corner = QRectF(place.right() - width, place.top(), width, place.height())
         self._write(painter, corner, picture.corner, corner_font, colours.muted, Qt.AlignmentFlag.AlignRight)
         title_font = self._font(FIGURE, bold=True)
-        taken = QFontMetricsF(title_font).horizontalAdvance(picture.title) + 2
         title = QRectF(place.left(), place.top(), min(taken, place.width() * 0.4), place.height())
         self._write(painter, title, picture.title, title_font, colours.text)
         left = title.right() + 2 * self._gap
         room = QRectF(left, place.top(), corner.left() - self._gap - left, place.height())
-        text, ink = picture.question, colours.muted
-        if picture.verdict:
-            text, ink = picture.verdict, colours.accent
         self._write(painter, room, text, self._font(FIGURE), ink)
 
     def _rows(self, painter: QPainter, rows: Sequence[GuessRow]) -> None:
@@ -149,13 +152,16 @@ class StageCanvas(StagePainting):
         step = min((place.height() - 2 * padding) / len(lines), self.px(CODE) * 1.95)
         top = place.top() + (place.height() - step * len(lines)) / 2
         font = self._font(CODE, mono=True)
-        font.setPixelSize(max(self.least(AXIS), min(font.pixelSize(), int(step / 1.35))))
+        font.setPixelSize(max(self.smallest_shown, min(font.pixelSize(), int(step / 1.35))))
         figure_font = self._font(FIGURE)
-        figure_font.setPixelSize(max(self.least(AXIS), min(figure_font.pixelSize(), int(step / 1.3))))
+        figure_font.setPixelSize(max(self.smallest_shown, min(figure_font.pixelSize(), int(step / 1.3))))
         number_width = QFontMetricsF(font).horizontalAdvance("00")
         left = place.left() + self._gap + number_width + self._gap
         right = place.right() - self._gap
-        figures = [self._figure_width(figure_font, line.figure, place.width() * 0.42) for line in lines]
+        most = place.width() * 0.32
+        figures = [
+            max(self._figure_width(figure_font, text, most) for text in (line.figure, line.room)) for line in lines
+        ]
         # A long line without a figure may reach below those of others. One size for all lines, so that columns align
         # as in an editor.
         share = 1.0
@@ -164,7 +170,7 @@ class StageCanvas(StagePainting):
             if width > 0:
                 share = min(share, (right - figure - left) / width)
         if share < 1:
-            font.setPixelSize(max(self.least(AXIS), int(font.pixelSize() * share)))
+            font.setPixelSize(max(self.smallest_shown, int(font.pixelSize() * share)))
         self.code_pixels = font.pixelSize()
         coloured = spans_of([line.text for line in lines])
         kinds = colours_of(colours)
@@ -174,7 +180,7 @@ class StageCanvas(StagePainting):
             ink = colours.muted if line.state == "coming" else colours.text
             number = QRectF(place.left() + self._gap, band.top(), number_width, step)
             small = QFont(font)
-            small.setPixelSize(max(self.least(AXIS), int(font.pixelSize() * 0.64)))
+            small.setPixelSize(max(self.smallest_shown, int(font.pixelSize() * 0.64)))
             shown = {"now": colours.accent, "wrong": colours.critical}.get(line.state, colours.muted)
             self._write(painter, number, line.number, small, shown, Qt.AlignmentFlag.AlignRight)
             text_room = QRectF(left, band.top(), right - figures[row] - left, step)
@@ -248,8 +254,13 @@ class StageCanvas(StagePainting):
         upper = QRectF(inner.left(), inner.top(), inner.width(), half)
         lower = QRectF(inner.left(), inner.top() + half, inner.width(), half)
         text = self._colours.text
-        self._write(painter, upper, block.name, self._font(FIGURE, bold=True, mono=True), text)
-        size = format_bytes(block.bytes)
+        name_font = self._font(FIGURE, bold=True, mono=True)
+        narrowest = QFont(name_font)
+        narrowest.setPixelSize(max(self._smallest, round(name_font.pixelSize() * 0.75)))
+        if QFontMetricsF(narrowest).horizontalAdvance(block.name) > upper.width():
+            name_font = self._font(FIGURE)  # narrower than code, so that a long expression is whole
+        self._write(painter, upper, block.name, name_font, text)
+        size = size_text(block.bytes)
         self._write(painter, lower, f"{size}, {block.remark}" if block.remark else size, self._font(AXIS), text)
 
     def _chart(self, painter: QPainter, chart: StageChart) -> None:
@@ -357,17 +368,23 @@ class StageCanvas(StagePainting):
         figure_width = QFontMetricsF(figure_font).horizontalAdvance(figure) + 1
         name_width = QFontMetricsF(name_font).horizontalAdvance(block.name)
         ink = self._colours.text
-        both = name_width + figure_width + pad <= inner.width()
-        if both:
+        shrunk = QFont(name_font)
+        shrunk.setPixelSize(max(self._smallest, round(name_font.pixelSize() * 0.8)))
+        is_whole = QFontMetricsF(shrunk).horizontalAdvance(block.name) <= inner.width()
+        if name_width + figure_width + pad <= inner.width():
             room = QRectF(inner.right() - figure_width, inner.top(), figure_width, inner.height())
             self._write(painter, room, figure, figure_font, ink, Qt.AlignmentFlag.AlignRight)
             inner.setRight(room.left() - pad)
             self._write(painter, inner, block.name, name_font, ink)
             return
+        has_two_rows = box.height() >= line * 2.1 and block.kind != REFUSED
+        if is_whole and figure_width <= inner.width() and has_two_rows:
+            centre = inner.center().y()
+            self._write(painter, QRectF(inner.left(), centre - line, inner.width(), line), block.name, name_font, ink)
+            self._write(painter, QRectF(inner.left(), centre, inner.width(), line), figure, figure_font, ink)
+            return
         # If only one fits, the figure says more than a cut name: the block's colour is explained beside the code.
-        shrunk = QFont(name_font)
-        shrunk.setPixelSize(max(self._smallest, round(name_font.pixelSize() * 0.8)))
-        if QFontMetricsF(shrunk).horizontalAdvance(block.name) <= inner.width():
+        if is_whole:
             self._write(painter, inner, block.name, name_font, ink)
         elif figure_width <= inner.width():
             self._write(painter, inner, figure, figure_font, ink, Qt.AlignmentFlag.AlignHCenter)
@@ -473,107 +490,11 @@ class StageCanvas(StagePainting):
                     return place
         return None
 
-    def _panels(self, painter: QPainter, panels: Sequence[StagePanel]) -> None:
-        place = self._plot_place
-        gap = self._gap
-        width = (place.width() - gap * (len(panels) - 1)) / len(panels)
-        every = [value for panel in panels for value in panel.losses]
-        low = min(every, default=0.0)
-        high = max(every, default=1.0)
-        if high <= low:
-            high = low + 1.0
-        for number, panel in enumerate(panels):
-            box = QRectF(place.left() + number * (width + gap), place.top(), width, place.height())
-            self._panel(painter, box, panel, low, high)
-
-    def _panel(self, painter: QPainter, box: QRectF, panel: StagePanel, low: float, high: float) -> None:
-        colours = self._colours
-        now = panel.state == "now"
-        edge = QColor(colours.accent if now else colours.border)
-        style = Qt.PenStyle.DashLine if panel.state == "coming" else Qt.PenStyle.SolidLine
-        painter.setPen(QPen(edge, max(1.0, (4 if now else 2) * self._scale), style))
-        painter.setBrush(QColor(colours.window if colours.dark else colours.panel))
-        painter.drawRoundedRect(box, 6, 6)
-        pad = self._gap * 0.7
-        inner = box.adjusted(pad, pad * 0.5, -pad, -pad * 0.5)
-        line = self._line(FIGURE)
-        ink = colours.muted if panel.state == "coming" else colours.text
-        title = QRectF(inner.left(), inner.top(), inner.width(), line * 1.2)
-        self._write(painter, title, panel.title, self._font(FIGURE, bold=True), ink)
-        if not panel.steps:
-            self._figure_rows(painter, inner.adjusted(0, title.height(), 0, 0), panel)
-            return
-        row = self._line(PEAK) + self._line(AXIS)
-        figures = QRectF(inner.left(), inner.bottom() - row, inner.width(), row)
-        self._panel_figures(painter, figures, panel)
-        plot = QRectF(inner.left(), title.bottom(), inner.width(), figures.top() - title.bottom() - pad * 0.4)
-        axis = self._font(AXIS)
-        metrics = QFontMetricsF(axis)
-        left = metrics.horizontalAdvance("0.00") + pad * 0.5
-        frame = SceneFrame(plot.width(), plot.height(), left, pad * 0.3, metrics.height() * 0.6, metrics.height() * 1.3)
-        self._curve(painter, plot, curve_scene(panel.losses, panel.steps, low, high, frame), bool(panel.losses))
-
-    def _panel_figures(self, painter: QPainter, place: QRectF, panel: StagePanel) -> None:
-        colours = self._colours
-        width = place.width() / max(3, len(panel.figures))
-        value_line = self._line(PEAK)
-        for number, (name, value) in enumerate(panel.figures):
-            left = place.left() + width * number
-            upper = QRectF(left, place.top(), width - self._gap * 0.3, value_line)
-            lower = QRectF(left, upper.bottom(), width - self._gap * 0.3, place.height() - value_line)
-            self._write(painter, upper, value, self._font(PEAK, bold=True), colours.text)
-            self._write(painter, lower, name, self._font(AXIS), colours.muted)
-
-    def _figure_rows(self, painter: QPainter, place: QRectF, panel: StagePanel) -> None:
-        """The figures of a panel without a curve, one below the other."""
-        colours = self._colours
-        count = max(1, len(panel.figures))
-        step = min(place.height() / count, self._line(CODE) * 1.9)
-        top = place.center().y() - count * step / 2
-        for number, (name, value) in enumerate(panel.figures):
-            row = QRectF(place.left(), top + number * step, place.width(), step)
-            right = row.adjusted(row.width() * 0.6, 0, 0, 0)
-            self._write(painter, row.adjusted(0, 0, -row.width() * 0.4, 0), name, self._font(FIGURE), colours.muted)
-            font = self._font(CODE, bold=True)
-            self._write(painter, right, value, font, colours.text, Qt.AlignmentFlag.AlignRight)
-
-    def _curve(self, painter: QPainter, place: QRectF, scene: PlotScene, known: bool) -> None:
-        """A scene of `gpudash.drawing`, with its axes and its curve."""
-        colours, frame, font = self._colours, scene.frame, self._font(AXIS)
-        metrics = QFontMetricsF(font)
-        line = metrics.height()
-        begin, end = place.left() + frame.left, place.right() - frame.right
-        painter.setPen(QPen(QColor(colours.grid), max(1.0, 1.5 * self._scale)))
-        for value, _text in scene.left.ticks:
-            y = place.top() + float(scene.y(value))
-            painter.drawLine(QPointF(begin, y), QPointF(end, y))
-        for value, text in scene.left.ticks if known else ():
-            y = place.top() + float(scene.y(value))
-            room = QRectF(place.left(), y - line / 2, frame.left - self._gap * 0.3, line)
-            self._write(painter, room, text, font, colours.muted, Qt.AlignmentFlag.AlignRight)
-        bottom = QRectF(begin, place.bottom() - line * 1.1, end - begin, line)
-        first, last = scene.across.ticks[0], scene.across.ticks[-1]
-        self._write(painter, bottom, last[1], font, colours.muted, Qt.AlignmentFlag.AlignRight)
-        self._write(painter, QRectF(begin, bottom.top(), line * 4, line), f"step {first[1]}", font, colours.muted)
-        # A loss falls, so that the corner at the upper right is free.
-        corner = QRectF(begin, place.top() + frame.top, end - begin, line)
-        self._write(painter, corner, "loss", font, colours.muted, Qt.AlignmentFlag.AlignRight)
-        for item in scene.items:
-            if isinstance(item, SceneCurve) and len(item.x):
-                points = [
-                    QPointF(place.left() + x, place.top() + y)
-                    for x, y in zip(scene.x(item.x).tolist(), scene.y(item.y).tolist(), strict=True)
-                ]
-                painter.setPen(QPen(self._colour(item.kind), max(2.0, 5 * self._scale)))
-                painter.setBrush(Qt.BrushStyle.NoBrush)
-                path = QPainterPath()
-                path.addPolygon(QPolygonF(points))
-                painter.drawPath(path)
-
     def _sentence(self, painter: QPainter, picture: StagePicture) -> None:
         colours, place = self._colours, self._sentence_place
         grounds = {"warn": colours.banner_warn, "wrong": colours.banner_critical, "plain": colours.banner_note}
-        inks = {"warn": colours.warn, "wrong": colours.critical, "good": colours.good, "plain": colours.accent}
+        # What to write instead is no error too.
+        inks = {"warn": colours.warn, "wrong": colours.text, "good": colours.good, "plain": colours.accent}
         painter.setPen(Qt.PenStyle.NoPen)
         good = mixed(QColor(colours.good), QColor(colours.window), 0.84)
         painter.setBrush(QBrush(QColor(grounds.get(picture.tone, good.name()))))
@@ -593,28 +514,46 @@ class StageCanvas(StagePainting):
         self._write(painter, room, picture.sentence, self._font(FIGURE, bold=True), colours.text)
 
     def _is_long(self, picture: StagePicture, width: float) -> bool:
-        """Whether a sentence and its remark would be cut in one row, although text shrinks by a quarter."""
+        """Whether a sentence and its remark would have to shrink by more than a tenth in one row."""
         bold, plain = self._font(FIGURE, bold=True), self._font(FIGURE)
         for font in (bold, plain):
-            font.setPixelSize(max(self._smallest, round(font.pixelSize() * 0.75)))
+            font.setPixelSize(max(self._smallest, round(font.pixelSize() * 0.9)))
         taken = QFontMetricsF(bold).horizontalAdvance(picture.sentence)
         if picture.remark:
             taken += QFontMetricsF(plain).horizontalAdvance(picture.remark) + self._gap
         return taken > width
 
     def _two_rows(self, painter: QPainter, place: QRectF, picture: StagePicture, ink: str) -> None:
-        """A long sentence in two rows, its remark at the end of the second."""
-        bold, plain = self._font(AXIS, bold=True), self._font(AXIS)
-        upper, rest = "", picture.sentence.split()
-        while rest and QFontMetricsF(bold).horizontalAdvance(f"{upper} {rest[0]}".strip()) <= place.width():
-            upper = f"{upper} {rest.pop(0)}".strip()
+        """A long sentence in two rows, its remark at the end of the second; in smaller type only if it must be."""
+        size = FIGURE
+        upper, lower = self._split(picture.sentence, self._font(size, bold=True), place.width())
+        if self._row_width(lower, picture.remark, size) > place.width():
+            size = AXIS
+            upper, lower = self._split(picture.sentence, self._font(size, bold=True), place.width())
+        bold, plain = self._font(size, bold=True), self._font(size)
         half = place.height() / 2
-        self._write(painter, QRectF(place.left(), place.top(), place.width(), half), upper, bold, self._colours.text)
-        row = QRectF(place.left(), place.top() + half, place.width(), half)
-        lower = self._write(painter, row, " ".join(rest), bold, self._colours.text)
-        if picture.remark:
-            row.setLeft(max(row.left(), lower.right() + self._gap))
-            self._write(painter, row, picture.remark, plain, ink, Qt.AlignmentFlag.AlignRight)
+        row = QRectF(place.left(), place.top() + half * 0.1, place.width(), half * 0.9)
+        self._write(painter, row, upper, bold, self._colours.text)
+        row.moveTop(place.top() + half)
+        written = self._write(painter, row, lower, bold, self._colours.text)
+        align = Qt.AlignmentFlag.AlignLeft
+        if lower:
+            row.setLeft(max(row.left(), written.right() + self._gap))
+            align = Qt.AlignmentFlag.AlignRight
+        self._write(painter, row, picture.remark, plain, ink, align)
+
+    def _split(self, sentence: str, font: QFont, width: float) -> tuple[str, str]:
+        """As many words as fit one row, and the others."""
+        upper, rest = "", sentence.split()
+        while rest and QFontMetricsF(font).horizontalAdvance(f"{upper} {rest[0]}".strip()) <= width:
+            upper = f"{upper} {rest.pop(0)}".strip()
+        return upper, " ".join(rest)
+
+    def _row_width(self, sentence: str, remark: str, size: int) -> float:
+        """Width of the second row."""
+        bold, plain = self._font(size, bold=True), self._font(size)
+        gap = self._gap if sentence and remark else 0.0
+        return QFontMetricsF(bold).horizontalAdvance(sentence) + gap + QFontMetricsF(plain).horizontalAdvance(remark)
 
 
 def _rect(box: StageBox) -> QRectF:

@@ -6,6 +6,7 @@ from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QFontDatabase, QIntValidator, QKeyEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QPlainTextEdit, QPushButton
 
+from gpudash.session.demo.lines import problem_of
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.units import MIB
@@ -39,6 +40,9 @@ class LinesEditor(QFrame):
         self.limit.setAlignment(Qt.AlignmentFlag.AlignRight)
         self.limit.setAccessibleName("Memory of the simulated card in MiB")
         self.limit.installEventFilter(self)
+        self.problem = PlainLabel()
+        self.problem.setWordWrap(True)
+        self.problem.hide()
         self.run = QPushButton("Run   Ctrl+Enter")
         self.run.setProperty("role", "primary")
         self.cancel = QPushButton("Cancel   Esc")
@@ -53,13 +57,14 @@ class LinesEditor(QFrame):
         row.addWidget(self.run)
         self._mono = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont).family()
         self._pixels = (0, 0)
-        in_column(self.text, row, parent=self, margins=(8, 8, 8, 8), spacing=6)
+        in_column(self.text, self.problem, row, parent=self, margins=(8, 8, 8, 8), spacing=6)
         self.hide()
 
     def begin(self, source: str, limit: int) -> None:
         """Show the lines and focus the editor."""
         self.text.setPlainText(source)
         self.limit.setText(str(max(1, limit // MIB)))
+        self._say("")
         self.show()
         self.raise_()
         self.text.setFocus()
@@ -74,7 +79,7 @@ class LinesEditor(QFrame):
         self._pixels = (code, controls)
         self.text.setStyleSheet(f"font-family: '{self._mono}'; font-size: {code}px;")
         sheet = f"font-size: {controls}px;"
-        for part in (self.run, self.cancel, self.limit, self.card, self.unit):
+        for part in (self.run, self.cancel, self.limit, self.card, self.unit, self.problem):
             part.setStyleSheet(sheet)
         self.limit.setFixedWidth(5 * controls)
 
@@ -83,8 +88,18 @@ class LinesEditor(QFrame):
             self.limit.setFocus()
             self.limit.selectAll()
             return
-        lines = self.text.toPlainText().rstrip().splitlines()
-        self.accepted.emit("\n".join(lines), int(self.limit.text()) * MIB)
+        source = "\n".join(self.text.toPlainText().rstrip().splitlines())
+        self._say(problem_of(source))
+        if self.problem.text():
+            self.text.setFocus()
+            return
+        self.accepted.emit(source, int(self.limit.text()) * MIB)
+
+    def _say(self, problem: str) -> None:
+        """Show why the lines cannot be run, or nothing."""
+        self.problem.setText(problem)
+        self.problem.setVisible(bool(problem))
+        self.text.setAccessibleDescription(problem)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Ctrl+Enter runs and Esc cancels, wherever the focus is."""

@@ -8,7 +8,7 @@ from PySide6.QtCore import QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QFont, QFontMetricsF, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QPushButton
 
-from gpudash.ui.colours import Palette
+from gpudash.ui.colours import Palette, mixed
 from gpudash.ui.widgets.plain_text import plain_tip
 
 
@@ -36,6 +36,14 @@ class KeyButton(QPushButton):
         """What the key does."""
         return self._label
 
+    def set_key(self, key: str) -> None:
+        """Change the key that the button shows."""
+        if key != self._key:
+            self._key = key
+            self.setAccessibleName(f"{self._label} ({key})")
+            self.updateGeometry()
+            self.update()
+
     def set_label(self, label: str) -> None:
         """Change what the button says the key does."""
         if label != self._label:
@@ -55,10 +63,14 @@ class KeyButton(QPushButton):
         self.updateGeometry()
 
     def sizeHint(self) -> QSize:
-        metrics = QFontMetricsF(self.font())
-        height = metrics.height()
-        width = self._key_width(metrics) + height * 0.35 + metrics.horizontalAdvance(self._label)
-        return QSize(round(width + 6), max(26, round(height * 1.55)))
+        height = QFontMetricsF(self.font()).height()
+        return QSize(round(self._whole_width(self.font())), max(26, round(height * 1.55)))
+
+    def width_for(self, size: int) -> float:
+        """The width it takes in type of ``size`` pixels."""
+        font = QFont(self.font())
+        font.setPixelSize(size)
+        return self._whole_width(font)
 
     def minimumSizeHint(self) -> QSize:
         """Small, so that the buttons never stop the window from shrinking with the screen."""
@@ -78,7 +90,7 @@ class KeyButton(QPushButton):
         painter.drawRoundedRect(chip, 4, 4)
         ink = QColor(colours.text)
         if not self.isEnabled():
-            ink = QColor(colours.border)
+            ink = mixed(QColor(colours.muted), QColor(colours.button), 0.3)
         bold = QFont(self.font())
         bold.setBold(True)
         painter.setFont(bold)
@@ -91,6 +103,10 @@ class KeyButton(QPushButton):
         rest = QRectF(left, 0, self.width() - left, self.height())
         painter.drawText(rest, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, self._label)
         painter.end()
+
+    def _whole_width(self, font: QFont) -> float:
+        metrics = QFontMetricsF(font)
+        return self._key_width(metrics) + metrics.height() * 0.35 + metrics.horizontalAdvance(self._label) + 6
 
     def _key_width(self, metrics: QFontMetricsF) -> float:
         return metrics.horizontalAdvance(self._key) * 1.12 + metrics.height() * 0.7

@@ -20,8 +20,11 @@ SMALLEST = 24
 
 WIDE, HIGH = 2560, 1440
 
-LEAST = {CODE: 18, PEAK: 18, FIGURE: 15, AXIS: 13}
-"""Minimum font sizes in pixels, of the screen itself, whatever its size and scale factor."""
+LEAST = {CODE: 20, PEAK: 20, FIGURE: 17, AXIS: 16}
+"""Minimum font sizes in pixels, of the screen itself, whatever its size and scale factor, where there is room."""
+
+SHRUNK = 13
+"""Minimum font size in pixels, of the screen itself, of a text that would be cut otherwise."""
 
 HATCH_PX = 7
 """Distance between the lines of the hatch that means "does not fit"."""
@@ -87,9 +90,14 @@ class StagePainting(QWidget):
         return round(LEAST.get(size, 1) / self.devicePixelRatioF())
 
     @property
+    def smallest_shown(self) -> int:
+        """The size below which no text shrinks on any screen, in Qt's pixels."""
+        return round(SHRUNK / self.devicePixelRatioF())
+
+    @property
     def _smallest(self) -> int:
         """Smallest font size on this screen, in pixels; 18 pt on a full-size one."""
-        return max(self.least(AXIS), round(SMALLEST * self._scale))
+        return max(self.smallest_shown, round(SMALLEST * self._scale))
 
     def _font(self, size: int, *, bold: bool = False, mono: bool = False) -> QFont:
         font = QFont(self.font())

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtGui import QCloseEvent, QColor, QKeyEvent, QPalette, QResizeEvent
+from PySide6.QtGui import QCloseEvent, QColor, QFont, QFontMetricsF, QKeyEvent, QPalette, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from gpudash.session.demo.demo_scenes import SCENES
@@ -73,6 +73,7 @@ class StageWindow(QWidget):
         )
         self._first = first
         self._is_over = False
+        self._keys_pixels = 0
         self.setWindowTitle(f"{name} – gpudash")
         self.setAccessibleName(name)
         self.canvas = StageCanvas(workspace.colours, self)
@@ -87,6 +88,7 @@ class StageWindow(QWidget):
         self.entry = GuessEntry()
         self.entry.guessed.connect(self._take_number)
         self.entry.skipped.connect(self._skip_number)
+        self.entry.field.textChanged.connect(self._typed)
         self.enter = self._key("Enter", "guess", self.entry.accept)
         self.show_me = self._key("Space", "just show me", self._guess(None), "Show it without a guess")
         self.next = self._key("Space", "next step", self._forward)
@@ -95,7 +97,7 @@ class StageWindow(QWidget):
         self.edit = self._key("E", "edit the lines", self._edit)
         self.stop = self._key("S", "stop the lines", self.play.stop_lines)
         self.stop_run = self._key("S", "stop that run", self.play.stop_users_run)
-        self.scene = self._key("PgDn", "next scene", self.play.next_scene)
+        self.scene = self._key("N", "next scene", self.play.next_scene, "Also Ctrl+PgDn; B or Ctrl+PgUp goes back")
         self.leave_key = self._key("Esc", "leave", self.leave)
         self._lay_out()
         self._hold(True)
@@ -207,34 +209,39 @@ class StageWindow(QWidget):
         self.enter.setVisible(by_number)
         self.show_me.setVisible(by_number)
         self._show_entry(by_number)
+        self.scene.set_key("Ctrl+PgDn" if by_number else "N")  # a letter is typed there
         for button in (self.next, self.back, self.pause):
             button.setVisible(not asking)
         last = play.position + 1 == len(play.scenes)
-        self.next.set_label(self._next_label(last=last))
+        # One press too many must not leave: the next would act on the window behind.
+        self.next.setVisible(not asking and not self._is_last_step)
+        self.next.set_label("next scene" if play.at_end else "next step")
         self.next.setEnabled(play.at_end or play.step < len(play.pictures) - 1)
         self.back.setEnabled(play.step > 0 or play.position > 0)
         self.pause.set_label("go on" if play.paused else "pause")
         self.edit.setVisible(bool(play.source) and not asking)
         self.stop.setVisible(bool(play.source) and play.working)
         self.stop_run.setVisible(play.busy)
-        self.scene.setVisible(not play.at_end and not last)
+        self.scene.setVisible(not last and not play.busy and (asking or not play.at_end))
         self.step_label.setText(self._place())
+        self._fit_keys()
         self.setAccessibleDescription(picture.description)
 
-    def _next_label(self, *, last: bool) -> str:
-        if not self.play.at_end:
-            return "next step"
-        if last:
-            return "finish"
-        return "next scene"
+    @property
+    def _is_last_step(self) -> bool:
+        """Whether nothing follows but leaving."""
+        play = self.play
+        return play.at_end and not play.asking and play.position + 1 == len(play.scenes)
 
     def _place(self) -> str:
         play = self.play
         scene = f"scene {self._first + play.position} of {self._first + len(play.scenes) - 1}"
         if play.asking:
             return scene  # the guesses take the room
-        steps = max(1, len(play.pictures))
-        return f"step {min(play.step + 1, steps)} of {steps} · {scene}"
+        step = f"step {play.step + 1}"
+        if play.steps is not None:
+            step = f"{step} of {play.steps}"
+        return f"{step} · {scene}"
 
     def _guess(self, choice: int | None) -> Callable[[], None]:
         return lambda: self.play.take_guess(choice)
@@ -250,6 +257,10 @@ class StageWindow(QWidget):
         elif self.entry.isHidden():
             self.entry.begin(question)
 
+    def _typed(self, text: str) -> None:
+        """Name the key that still skips: a space belongs to what is typed."""
+        self.show_me.set_key("PgDn" if text else "Space")
+
     def _take_number(self, guess: float) -> None:
         self.play.take_guess(guess)
         self._present()
@@ -257,6 +268,12 @@ class StageWindow(QWidget):
     def _skip_number(self) -> None:
         self.play.take_guess(None)
         self._present()
+
+    def _go_to_scene(self, position: int) -> None:
+        """Go to a scene; beyond the last one there is none."""
+        if position < len(self.play.scenes):
+            self.play.start(position)
+            self._present()
 
     def _forward(self) -> None:
         self.play.forward()
@@ -308,11 +325,13 @@ class StageWindow(QWidget):
         self._workspace.changed.emit()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Handle the keys printed on the visible buttons."""
+        """Handle the keys printed on the visible buttons. Page Down and Page Up are what a presenter's remote sends."""
         keys = {
             Qt.Key.Key_Space: self.next,
             Qt.Key.Key_Right: self.next,
+            Qt.Key.Key_PageDown: self.next,
             Qt.Key.Key_Left: self.back,
+            Qt.Key.Key_PageUp: self.back,
             Qt.Key.Key_Backspace: self.back,
             Qt.Key.Key_P: self.pause,
             Qt.Key.Key_E: self.edit,
@@ -326,16 +345,17 @@ class StageWindow(QWidget):
         button = keys.get(key)
         if key == Qt.Key.Key_S:
             button = self.stop_run if self.play.busy else self.stop
-        if key == Qt.Key.Key_PageDown:
-            self.play.next_scene()
-            self._present()
+        with_control = bool(event.modifiers() & Qt.KeyboardModifier.ControlModifier)
+        if key == Qt.Key.Key_N or (key == Qt.Key.Key_PageDown and with_control):
+            self._go_to_scene(self.play.position + 1)
             return
-        if key == Qt.Key.Key_PageUp:
-            self.play.previous_scene()
-            self._present()
+        if key == Qt.Key.Key_B or (key == Qt.Key.Key_PageUp and with_control):
+            self._go_to_scene(self.play.position - 1)
             return
-        if key in (Qt.Key.Key_Space, Qt.Key.Key_Right) and self.play.asking:
+        if button is self.next and self.play.asking:
             button = self.show_me if self.skip.isHidden() else self.skip
+        if key in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self._is_last_step:
+            button = self.leave_key
         if button is None:
             super().keyPressEvent(event)
         elif button.isEnabled() and not button.isHidden():
@@ -344,15 +364,39 @@ class StageWindow(QWidget):
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self.canvas.set_screen(self.width(), self.height())
-        small = self.canvas.px(AXIS)
-        for button in self.buttons:
-            button.set_pixels(small)
-        self.step_label.setStyleSheet(f"font-size: {small}px;")
-        self.entry.set_pixels(small)
+        self.entry.set_pixels(self.canvas.px(AXIS))
         edge = round(self.canvas.edge)
         self._row.setContentsMargins(edge, 0, edge, max(6, edge // 3))
         self._row.setSpacing(max(8, edge // 2))
+        self._keys_pixels = 0
+        self._fit_keys()
         self._place_editor()
+
+    def _fit_keys(self) -> None:
+        """Give the keys the type of axes, or as much of it as the row has room for."""
+        largest = self.canvas.px(AXIS)
+        margins, spacing = self._row.contentsMargins(), self._row.spacing()
+        shown = [button for button in self.buttons if not button.isHidden()]
+        room = self.width() - margins.left() - margins.right() - (len(shown) + 1) * spacing
+        if not self.entry.isHidden():
+            room -= self.entry.sizeHint().width() + spacing
+        size = largest
+        while size > self.canvas.smallest_shown and self._keys_width(shown, size) > room:
+            size -= 1
+        if size == self._keys_pixels:
+            return
+        self._keys_pixels = size
+        for button in self.buttons:
+            button.set_pixels(size)
+            button.setFixedHeight(max(26, round(largest * 1.9)))  # else the picture would move with the type
+        self.step_label.setStyleSheet(f"font-size: {size}px;")
+
+    def _keys_width(self, shown: Sequence[KeyButton], size: int) -> float:
+        """Width of keys and of the place in the show, in type of this size, without what is between them."""
+        font = QFont(self.step_label.font())
+        font.setPixelSize(size)
+        label = QFontMetricsF(font).horizontalAdvance(self.step_label.text()) + 2
+        return label + sum(button.width_for(size) for button in shown)
 
     def closeEvent(self, event: QCloseEvent) -> None:
         """Closing the window leaves the show."""

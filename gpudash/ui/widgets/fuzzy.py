@@ -16,6 +16,9 @@ SKIPPED = 0.02
 SECOND = 0.5
 """Weight of a match in the place (the menu), relative to one in the name."""
 
+OTHER = 0.95
+"""Weight of a match in other words for an entry, relative to one in the name."""
+
 NEVER = float("-inf")
 
 
@@ -51,25 +54,28 @@ def score(query: str, text: str) -> float | None:
     return 0.0
 
 
-def rank(query: str, entries: Sequence[tuple[str, str]]) -> list[int]:
+def rank(query: str, entries: Sequence[tuple[str, ...]]) -> list[int]:
     """Indices of the entries that match every word of ``query``, best first; all entries for an empty query.
 
     Args:
         query: words in any order; each may be abbreviated.
-        entries: (name, place), such as ("Range as CSV…", "File ▸ Export").
+        entries: (name, place), such as ("Range as CSV…", "File ▸ Export"); further words by which an entry is found,
+            as a third text: they count only from their start.
     """
     terms = query.split()
     ranked: list[tuple[float, int]] = []
-    for number, (name, place) in enumerate(entries):
-        scores = [_best(word, name, place) for word in terms]
+    for number, (name, place, *others) in enumerate(entries):
+        scores = [_best(word, name, place, " ".join(others).lower().split()) for word in terms]
         if None not in scores:
             ranked.append((-sum(found for found in scores if found is not None), number))
     return [number for _score, number in sorted(ranked)]
 
 
-def _best(word: str, name: str, place: str) -> float | None:
+def _best(word: str, name: str, place: str, others: Sequence[str]) -> float | None:
     in_name, in_place = score(word, name), score(word, place)
     known = [found for found in (in_name, None if in_place is None else SECOND * in_place) if found is not None]
+    begun = [score(word, other) for other in others if other.startswith(word.lower())]
+    known += [OTHER * found for found in begun if found is not None]
     return max(known, default=None)
 
 

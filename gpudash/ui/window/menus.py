@@ -49,6 +49,7 @@ class Command:
         separated: whether a separator is above it.
         repeats: whether holding its key repeats it.
         role: its role in a macOS menu.
+        keywords: other words by which the palette finds it, such as "png".
     """
 
     menu: str
@@ -69,6 +70,7 @@ class Command:
     separated: bool = False
     repeats: bool = True
     role: QAction.MenuRole = QAction.MenuRole.NoRole
+    keywords: str = ""
 
     def label(self) -> str:
         """The current text."""

@@ -50,6 +50,7 @@ class PaletteEntry:
         keys: its shortcut, or "".
         tip: one sentence on what it does.
         why_not: why it is unavailable, or "".
+        keywords: other words by which it is found.
     """
 
     name: str
@@ -58,6 +59,7 @@ class PaletteEntry:
     keys: str = ""
     tip: str = ""
     why_not: str = ""
+    keywords: str = ""
 
     def is_as(self, other: PaletteEntry) -> bool:
         """Whether another entry, created at another time, is for the same thing."""
@@ -98,6 +100,7 @@ def _entry(command: Command) -> PaletteEntry:
         keys[0] if keys else "",
         command.tip,
         command.why_not(),
+        command.keywords,
     )
 
 
@@ -220,7 +223,7 @@ class CommandPalette(QDialog):
         if self._further is not None:
             self._entries = [*self._fixed, *self._further.found(query)]
         muted = QBrush(QColor(self._palette.muted))
-        for number in rank(query, [(entry.name, entry.place) for entry in self._entries]):
+        for number in rank(query, [(entry.name, entry.place, entry.keywords) for entry in self._entries]):
             entry = self._entries[number]
             item = QTreeWidgetItem([entry.name, entry.place, entry.keys])
             item.setData(0, Qt.ItemDataRole.UserRole, number)

@@ -4,18 +4,22 @@ It reads one JSON object per line from its standard input and answers on its sta
 
 * first, without a request: ``{"ready": true, "torch": "2.13.0"}``, or ``{"ready": false, "problem": sentence}`` and it
 ends;
-* for ``{"id", "source", "limit"}``: ``{"id", "line"}`` at the start of each line, so that the line is known
-  if the process dies or is killed; then ``{"id", "trace"}``, as in `gpudash.workloads.lines.trace`.
+* for ``{"id", "source", "limit"}``: ``{"id", "line", "moments"}`` at the start of each line, with the moments since the
+  line before, so that they are known if the process dies or is killed; then ``{"id", "trace"}``, as in
+  `gpudash.workloads.lines.trace`.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Sequence
+from dataclasses import asdict
 
 from gpudash.system.folders import log_file
 from gpudash.system.log import log_uncaught, start_log
 from gpudash.system.processes import Conversation
+from gpudash.workloads.lines.trace import LineMoment
 from gpudash.workloads.running.installed import missing_torch
 
 TRIAL_LIMIT = 2**20
@@ -45,8 +49,8 @@ def main() -> int:
         query = conversation.next()
         number = int(query["id"])
 
-        def began(line: int, number: int = number) -> None:
-            conversation.report({"id": number, "line": line})
+        def began(line: int, moments: Sequence[LineMoment], number: int = number) -> None:
+            conversation.report({"id": number, "line": line, "moments": [asdict(moment) for moment in moments]})
 
         runner = LineRunner(
             backend,

@@ -59,6 +59,9 @@ class _Change:
     made: bool
 
 
+OnLine = Callable[[int, Sequence[LineMoment]], None]
+
+
 class LineRunner:
     """Runs lines on a card of its own.
 
@@ -66,11 +69,11 @@ class LineRunner:
         backend: the simulated device of this process.
         limit: bytes of the card, without a context: what is shown is the memory of tensors.
         on_gpu: whether a tensor without a given device is created on the card.
-        on_line: called with its line when a statement starts.
+        on_line: called when a statement starts, with its line and the moments since the last call.
     """
 
     def __init__(
-        self, backend: Backend, limit: int, *, on_gpu: bool = True, on_line: Callable[[int], None] = lambda _line: None
+        self, backend: Backend, limit: int, *, on_gpu: bool = True, on_line: OnLine = lambda _line, _moments: None
     ) -> None:
         self._card = SimulatedGpu(0, limit, context=0)
         self._engine = backend.engine
@@ -83,6 +86,7 @@ class LineRunner:
         self._live: dict[int, _Block] = {}
         self._refused: AllocationRefused | None = None
         self._moments: list[LineMoment] = []
+        self._reported = 0
         self._statement = 0
         self._held: dict[int, _Block] = {}
         self._source = ""
@@ -158,7 +162,8 @@ class LineRunner:
         line = statement.lineno
         self._statement += 1
         self._changes = []
-        self._on_line(line)
+        self._on_line(line, self._moments[self._reported :])
+        self._reported = len(self._moments)
         module = ast.fix_missing_locations(ast.Module([statement], []))
         failure = None
         try:

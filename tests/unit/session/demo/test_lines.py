@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpudash.session.demo.lines import LinesProcess
+from gpudash.session.demo.lines import LinesProcess, problem_of
 from gpudash.units import MIB
 from gpudash.workloads.lines.trace import ENDED, LinesTrace
 
@@ -61,8 +61,10 @@ def test_what_was_printed_before_is_no_reason_for_a_later_crash(process: LinesPr
 
 
 def test_an_endless_loop_is_stopped_at_its_line_and_the_next_lines_run(process: LinesProcess) -> None:
-    process.ask("a = 1\nwhile True:\n    pass", MIB)
-    failure = wait_for(process, stop_at_line=2).failure
+    process.ask("a = torch.ones(256, 1024, device=gpu)\nwhile True:\n    pass", 64 * MIB)
+    trace = wait_for(process, stop_at_line=2)
+    failure = trace.failure
+    assert [(moment.line, moment.bytes) for moment in trace.moments] == [(1, MIB)], "what is known is kept"
     assert failure is not None and (failure.line, failure.kind, failure.message) == (2, ENDED, "was stopped")
     process.ask("a = 1", MIB)
     assert wait_for(process).failure is None
@@ -88,6 +90,25 @@ def test_lines_that_take_too_long_are_ended() -> None:
     failure = wait_for(process).failure
     assert failure is not None and "longer than 5 s" in failure.message
     process.close()
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("  \n", "There is no line to run."),
+        ("a = 1\nx = torch.ones(5, device=gpu", "Line 2: "),
+        ("return 1", "Line 1: "),
+        ("a = '\0'", "null bytes"),
+        ("(" * 300, ""),
+    ],
+)
+def test_lines_that_cannot_be_read_are_refused_before_anything_is_started(source: str, problem: str) -> None:
+    refused = problem_of(source)
+    assert problem in refused and refused.endswith((".", ").")) and "\n" not in refused
+
+
+def test_lines_that_can_be_tried_have_no_problem() -> None:
+    assert problem_of("a = torch.ones(4, device=gpu)\nb = '\\d'") == ""
 
 
 def test_a_process_that_cannot_be_started_is_told() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpudash.session.demo.pictures import REFUSED, LineScript, pictures_of
+from gpudash.session.demo.pictures import REFUSED, LineScript, code_of, pictures_of
 from gpudash.units import MIB
 from gpudash.workloads.lines.trace import ENDED, LineBlock, LineFailure, LineMoment, LinesTrace
 from tests.unit.session.demo.traces import block, failed, leak, three_lines
@@ -69,7 +69,7 @@ def test_a_leak_climbs_turn_by_turn_to_the_limit_and_what_is_refused_stands_over
     assert (refused.kind, refused.bytes) == (REFUSED, 64 * MIB)
     assert chart.columns[-1].failed and chart.columns[-1].bytes > 256 * MIB
     assert pictures[-1].sentence == ("Line 3 asks for 64 MiB more, but 256 MiB of 256 MiB are taken: out of memory.")
-    assert (pictures[-1].tone, pictures[-1].remark) == ("wrong", "Drop it")
+    assert (pictures[-1].tone, pictures[-1].remark) == ("wrong", "instead: Drop it")
     assert pictures[-1].code[2].state == "wrong"
 
 
@@ -93,6 +93,31 @@ def test_of_a_long_loop_the_first_steps_and_the_last_are_shown() -> None:
     assert steps == [f"Step {step}" for step in (2, 3, 4, 5, 6, 27, 28, 29, 30)]
     told = next(picture for picture in pictures if picture.sentence.startswith("Step 27"))
     assert told.sentence.endswith("1.31 GiB more than in step 6.")
+
+
+def test_the_width_that_figures_take_is_kept_free_in_all_steps() -> None:
+    rooms = {tuple(line.room for line in picture.code) for picture in pictures_of(three_lines(), SCRIPT)}
+    assert len(rooms) == 1
+    pictures = pictures_of(three_lines(), SCRIPT)
+    assert all(len(line.figure) <= len(line.room) for picture in pictures for line in picture.code)
+    before = [line.room for line in code_of(three_lines().source)]
+    assert before[:2] == [line.room for line in pictures[0].code][:2] == ["+ 000 MiB"] * 2, "nor when they have run"
+    assert "then" in before[2], "a line with two operations may give memory back"
+
+
+def test_a_size_is_rounded_alike_in_the_columns_the_code_and_the_sentence() -> None:
+    size = 3_906 * 1024
+    held = LineMoment(1, "", 0, (LineBlock("x", size, fresh=True),), (), 0, size)
+    picture = pictures_of(LinesTrace(("x = 1",), 64 * MIB, (held,)), SCRIPT)[1]
+    assert picture.chart is not None and picture.chart.columns[1].figure == "peak 3.8"
+    assert picture.code[0].figure == "+ 3.8 MiB" and picture.sentence == "x takes 3.8 MiB."
+
+
+def test_what_was_held_before_a_line_was_stopped_is_still_shown() -> None:
+    held = LineMoment(1, "", 0, (block("x", fresh=True),), (), 0, 64 * MIB)
+    stopped = LinesTrace(("x = 1", "while x: x"), 128 * MIB, (held,), LineFailure(2, ENDED, "was stopped"))
+    last = pictures_of(stopped, SCRIPT)[-1]
+    assert [shown.name for shown in last.blocks] == ["x"] and last.code[0].figure == "+ 64 MiB"
 
 
 def test_an_exception_is_one_sentence_at_its_line() -> None:

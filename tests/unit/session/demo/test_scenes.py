@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from gpudash.drawing.stages import StageBox
 from gpudash.session.demo.demo_scenes import SCENES
 from gpudash.session.demo.ladder import CARD_BYTES, MODEL_RUNGS, OWN_RUNGS, RungResult, ladder
 from gpudash.session.demo.pictures import StagePicture
@@ -98,6 +99,32 @@ def test_on_a_real_gpu_the_measured_speeds_answer(speed: float, answer: int) -> 
     assert f"{speed / 100:.1f} times as fast" in last(DEVICES, *runs, device="cuda:0").remark
 
 
+def test_the_axis_of_copies_stays_as_it_is_while_columns_appear() -> None:
+    runs = (placed("resident", 2720 * 1024), placed("moved", 8 * MIB), placed("pingpong", 16 * MIB))
+    pictures = COPY.pictures(COPY, PlayedScene(runs, device="sim:0"))
+    charts = [COPY.pictures(COPY, PlayedScene(device="sim:0"))[0].chart, *(picture.chart for picture in pictures)]
+    frame = StageBox(0.0, 0.0, 900.0, 400.0)
+    axes = [chart.placed(frame, line=40.0, axis=60.0, header=30.0).ticks for chart in charts if chart]
+    assert len(axes) == 4 and all(axis == axes[0] for axis in axes)
+    first = pictures[0]
+    assert first.chart is not None and first.chart.columns[0].figure == "2.7"
+    assert first.code[0].figure == "2.7 MiB"
+    assert first.sentence == "Copied once, 2.7 MiB crossed in 10 steps."
+
+
+def test_losses_that_are_shown_as_equal_are_told_once() -> None:
+    assert last(DEVICES, trained("cpu", 2.2361), trained("sim:0", 2.2364)).sentence == (
+        "Loss 2.236 on both: the same within 1 %."
+    )
+    assert "Loss 2.236 on cpu and 2.240 on" in last(DEVICES, trained("cpu", 2.236), trained("sim:0", 2.24)).sentence
+
+
+def test_the_figures_of_every_device_stand_in_one_order() -> None:
+    runs = (trained("cpu", 2.0), trained("sim:0", 2.0, peak=23 * MIB))
+    first, second = last(DEVICES, *runs).panels
+    assert [name for name, _value in second.figures][: len(first.figures)] == [name for name, _value in first.figures]
+
+
 def test_precisions_are_told_by_memory_and_loss_and_their_speed_is_called_the_cpus() -> None:
     runs = [
         trained("sim:0", 2.5, 100.0, 40 * MIB),
@@ -106,7 +133,7 @@ def test_precisions_are_told_by_memory_and_loss_and_their_speed_is_called_the_cp
     ]
     picture = last(PRECISIONS, *runs)
     assert picture.sentence == "bf16 takes 25 % less memory than fp32; losses differ by 0.40 % at most."
-    assert picture.panels[1].figures == (("peak", "30 MiB"), ("loss", "2.5100"), ("items/s, CPU", "80"))
+    assert picture.panels[1].figures == (("loss", "2.5100"), ("items/s, CPU", "80"), ("peak", "30 MiB"))
     assert PRECISIONS.answer(runs) == 1
     assert "simulated" in picture.corner
 
@@ -120,7 +147,7 @@ def test_a_run_that_is_on_shows_its_curve_so_far() -> None:
     running = {**trained("sim:0", 3.0), "status": "running", "losses": [4.0, 3.5]}
     picture = PRECISIONS.pictures(PRECISIONS, PlayedScene((), running, "sim:0"))[0]
     assert picture.panels[0].losses == (4.0, 3.5) and picture.panels[1].losses == ()
-    assert picture.panels[0].figures == (("loss", "3.0000"),)
+    assert picture.panels[0].figures == (("loss", "3.0000"), ("items/s, CPU", "–"))
 
 
 @pytest.mark.parametrize("scene", [COPY, DEVICES, PRECISIONS], ids=lambda scene: scene.title)

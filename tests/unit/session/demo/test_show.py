@@ -119,6 +119,34 @@ def test_back_goes_a_step_back_and_pauses_and_from_the_first_to_the_scene_before
     assert played.show.position == 0
 
 
+def test_a_scene_that_was_played_is_not_played_again_and_keeps_its_guess() -> None:
+    scene = replace(MINE, questions=(CHOICE,), answer=lambda _results: 1)
+    played = Played([scene, DEVICES], guesses=True).answer(three_lines())
+    played.show.take_guess(1)
+    played.show.next_scene()
+    played.show.take_guess(0)
+    played.wait()
+    played.session.finish()
+    played.wait()
+    played.session.fail()
+    played.wait()
+    played.show.back()
+    assert (played.show.position, played.show.guess, played.show.asking) == (0, 1, False)
+    assert played.show.picture.verdict == "Right: b." and len(played.lines.requested) == 1
+    played.show.next_scene()
+    assert (played.show.guess, played.show.asking) == (0, False)
+    played.wait()
+    assert played.session.started[2:] == [("training", "sim:0")], "only the run that failed is played again"
+
+
+def test_the_number_of_steps_is_known_from_the_start_but_for_lines_that_have_not_run() -> None:
+    assert Played([COPY]).wait().show.steps == 3
+    assert Played([LADDER]).show.steps == len(LADDER.acts)
+    played = Played([MINE]).wait()
+    assert played.show.steps is None
+    assert played.answer(three_lines()).show.steps == 6
+
+
 def test_while_paused_no_step_follows_and_acts_go_on() -> None:
     played = Played([MINE])
     played.show.pause()
@@ -131,7 +159,7 @@ def test_while_paused_no_step_follows_and_acts_go_on() -> None:
 
 def test_a_guess_is_awaited_hides_what_would_tell_and_is_judged_at_the_end() -> None:
     scene = replace(MINE, questions=(CHOICE,), answer=lambda _results: 1)
-    for guess, verdict in ((1, "Right: b."), (0, "Guessed: a. What came: b."), (None, "What came: b.")):
+    for guess, verdict in ((1, "Right: b."), (0, "B. You said “a”."), (None, "What came: b.")):
         played = Played([scene], guesses=True).answer(three_lines())
         assert played.show.asking and played.show.picture.choices == CHOICE.choices
         assert played.show.picture.sentence == "Which?"
@@ -282,7 +310,7 @@ def test_lines_whose_process_ended_are_a_failure_unless_they_are_the_presenters(
     assert Played([MINE]).answer(ended).show.failures == []
 
 
-@pytest.mark.parametrize("wanted", ["next_scene", "previous_scene", "leave"])
+@pytest.mark.parametrize("wanted", ["next_scene", "start", "leave"])
 def test_lines_that_are_on_are_ended_when_the_presenter_goes_elsewhere(wanted: str) -> None:
     played = Played([MINE, MINE]).wait()
     getattr(played.show, wanted)()

@@ -111,9 +111,18 @@ def test_a_training_step_has_weights_gradients_and_state_by_name(backend: Backen
     assert held["model's gradients"] == MIB + 2048
 
 
+def test_what_the_lines_before_did_is_reported_once_when_the_next_begins(backend: Backend) -> None:
+    reported: list[tuple[int, list[int]]] = []
+    runner = LineRunner(
+        backend, 64 * MIB, on_line=lambda line, moments: reported.append((line, [each.line for each in moments]))
+    )
+    runner.run("a = torch.ones(1024, 1024)\nb = a + 1\nc = 1 / 0")
+    assert reported == [(1, []), (2, [1]), (3, [2])]
+
+
 def test_a_line_is_told_before_it_runs(backend: Backend) -> None:
     begun: list[int] = []
-    LineRunner(backend, MIB, on_line=begun.append).run("a = 1\n\nb = 2\nc = 1 / 0\nd = 3")
+    LineRunner(backend, MIB, on_line=lambda line, _moments: begun.append(line)).run("a = 1\n\nb = 2\nc = 1 / 0\nd = 3")
     assert begun == [1, 3, 4]
 
 
