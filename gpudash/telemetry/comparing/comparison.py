@@ -58,6 +58,9 @@ FIGURE_TITLES = ("figure", "A", "B", MINUS, OVER, "verdict", "noise")
 LETTERS = "ABCDEF"
 """Names of the runs, for up to `MOST_RUNS`."""
 
+RUN_CURVES = ("d2h", "h2d", "inputs", "memory_clock", "difference", "loss")
+"""Colours of the runs, as names of curves: the same wherever runs lie over each other, and none of a band of memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class Field:

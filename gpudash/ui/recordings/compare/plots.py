@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QGridLayout, QWidget
 
 from gpudash.drawing.axes import Autoscale, Style, Ticks, Unit, format_value, value_ticks
 from gpudash.telemetry.comparing import MOST_RUNS, ComparedRun, Curve
-from gpudash.telemetry.comparing.comparison import LETTERS, MINUS, value_text
+from gpudash.telemetry.comparing.comparison import LETTERS, MINUS, RUN_CURVES, value_text
 from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
 from gpudash.telemetry.runs import ENDINGS, whose_peak
 from gpudash.ui.colours import Palette
@@ -103,9 +103,6 @@ def run_row(run: ComparedRun) -> LegendRow:
     return LegendRow(run.label, " · ".join(more), run.recording)
 
 
-_CURVES = ("allocated", "loss", "h2d", "d2h", "link", "capacity")
-"""Names in `Palette.curves` whose colours are easy to tell apart, also for colour-blind users."""
-
 _STYLES: tuple[Style, ...] = ("solid", "dash", "dot", "dashdot", "dashdotdot", "dash")
 
 STYLE_NAMES = ("solid", "dashed", "dotted", "dash-dotted", "dash-dot-dotted", "dashed")
@@ -120,7 +117,7 @@ TIME_TICK_PX = 80.0
 
 def run_pen(place: int, palette: Palette) -> QPen:
     """The pen that plots use for the run at index ``place``, from 0."""
-    colour = palette.curves[_CURVES[place % MOST_RUNS]]
+    colour = palette.curves[RUN_CURVES[place % MOST_RUNS]]
     return QPen(QColor(colour), 1, PEN_STYLES[_STYLES[place % MOST_RUNS]])
 
 
@@ -221,7 +218,7 @@ class OverlayPlot(TimePlot):
         unit, unit_name = self.spec.unit, self.spec.unit_name
         if self._signed:
             return CurveSpec(("compared", "difference", None), MINUS, unit, "difference", unit_name=unit_name)
-        colour, style = _CURVES[place % MOST_RUNS], _STYLES[place % MOST_RUNS]
+        colour, style = RUN_CURVES[place % MOST_RUNS], _STYLES[place % MOST_RUNS]
         letter = LETTERS[place]
         return CurveSpec(("compared", letter, None), letter, unit, colour, style, unit_name=unit_name)
 
