@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpudash.devices.names import simulated_gpu
+from gpudash.sources.simulated_gpus import IDLE_PERIOD_S
 from gpudash.telemetry.records import Level, RunEnd, RunStarted, Sample, Warning
 from gpudash.ui.dashboard.dashboard import Dashboard
+from gpudash.ui.plots.reading import STALE_S
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
 from tests.ui.conftest import OpenWindow, settle
@@ -158,3 +160,7 @@ def test_no_full_card_covers_the_out_of_memory_of_a_script(open_window: OpenWind
     level: Level = "critical"
     session.apply(Warning(time_s=2.0, level=level, device=OWN.uuid, text="sim:0 is 99 % full.", ratio=0.99))
     assert "out of memory" in words(window)
+
+
+def test_the_curve_of_an_idle_card_does_not_break_between_two_of_its_readings() -> None:
+    assert IDLE_PERIOD_S < STALE_S
