@@ -149,6 +149,20 @@ def test_the_graph_of_a_comparison_is_written_and_what_is_of_one_recording_is_no
     assert "2 runs, compared with A" in (tmp_path / "graph.svg").read_text(encoding="utf-8")
 
 
+def test_a_picture_has_the_name_of_the_run_that_it_shows(
+    window: MainWindow, choose: Choose, tmp_path: Path, qtbot: QtBot
+) -> None:
+    choose(tmp_path / "graph.png")
+    window.workspace.refresh()
+    window.menus.actions["file.export.png"].trigger()
+    dashboard = window.workspace.dashboard
+    with dashboard.session.store.lock:
+        run = dashboard.session.store.run
+        assert run is not None
+        name = dashboard.run_name(run)
+    assert name and QImage(str(tmp_path / "graph.png")).text("Title").startswith(f"{name}, ")
+
+
 def test_the_graph_is_written_as_svg(window: MainWindow, choose: Choose, tmp_path: Path) -> None:
     choose(tmp_path / "graph")
     window.menus.actions["file.export.svg"].trigger()

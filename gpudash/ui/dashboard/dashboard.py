@@ -880,7 +880,12 @@ class Dashboard(PlotsPage):
         return tuple(found)
 
     def captions(self) -> tuple[str, str]:
-        return TITLE, self.caption(self.selected, self.session.device_text(self.selected))
+        title = TITLE
+        with self.session.store.lock:
+            run = run_in_view(self.session.store, self.view.range())
+            if run is not None:
+                title = self.run_name(run)
+        return title, self.caption(self.selected, self.session.device_text(self.selected))
 
     def caption(self, selected: str, unlisted: str) -> str:
         """Name of the device ``selected`` in a picture; ``unlisted`` if the session does not list it."""

@@ -50,9 +50,8 @@ def commands(workspace: Workspace) -> list[Command]:
             "Keys",
             "Every key of the window",
             lambda: _show_page(workspace, "Keys", keys_page(workspace.commands)),
-            ("?",),
+            ("?",),  # a field takes it as text
             id="help.keys",
-            plot=True,
         ),
         Command(
             "Help",

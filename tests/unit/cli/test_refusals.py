@@ -82,7 +82,7 @@ REFUSED = {
     "devices --simulate 1125899906842625": "outside 0 to 1 PiB",
     "devices --simulate big": "'big' is not a size",
     "devices --simulate '[8GiB]'": "'[8GiB]' is not a size",
-    f"devices {'--simulate 1GiB ' * 17}": "At most 16 GPUs can be simulated",
+    f"devices {'--simulate 1GiB ' * 17}": "At most 16 GPUs can be simulated, not 17. Leave 1 of them out.",
     "devices --simulate 1GiB --simulate-others 2GiB": "cannot hold 2.00 GiB",
     "monitor --rate 1000": "1000",
     "monitor --seconds 1 --simulate 8": "did you mean 8GiB?",
