@@ -104,6 +104,8 @@ REFUSED = {
     "watch --simulate 8 -- true": "did you mean 8GiB?",
     "watch --simulate 300MiB -- true": "so simulate 302 MiB or more",
     "export nowhere.gpudash --to csv -o out.csv": "nowhere.gpudash",
+    "export nowhere.gpudash --to csv --output out.csv": "There is no --output; it is --out.",
+    "explain run.gpudash": "There is no command 'explain'. Why memory ran out is said by gpudash runs NAME",
     "open prometheus:http://me:secret@host:9090": "GPUDASH_PROMETHEUS_TOKEN",
 }
 """Command line → what its sentence says."""
