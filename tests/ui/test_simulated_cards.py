@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from gpudash.devices.names import simulated_gpu
 from gpudash.sources.simulated_gpus import IDLE_PERIOD_S
+from gpudash.specs import TrainingSpec
 from gpudash.telemetry.records import Level, RunEnd, RunStarted, Sample, Warning
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.plots.reading import STALE_S
@@ -164,3 +165,25 @@ def test_no_full_card_covers_the_out_of_memory_of_a_script(open_window: OpenWind
 
 def test_the_curve_of_an_idle_card_does_not_break_between_two_of_its_readings() -> None:
     assert IDLE_PERIOD_S < STALE_S
+
+
+def test_memory_that_is_not_divided_by_kind_has_not_the_colour_of_weights(open_window: OpenWindow) -> None:
+    session = session_on(OWN)
+    window = open_window(session)
+    session.start_run(TrainingSpec(), "sim:0")
+    session.apply(Sample(session.now_s, "allocator", "sim:0", {"allocated_bytes": GIB, "reserved_bytes": GIB}))
+    session.apply(Sample(session.now_s, "gpu", OWN.uuid, {"used_bytes": GIB, "process_bytes": GIB}))
+    dashboard = window.workspace.dashboard
+    dashboard.select_device(OWN.uuid)
+
+    def colour() -> str:
+        settle(window)
+        plot = dashboard.plots.plot("memory")
+        assert plot is not None
+        (curve,) = (curve for curve in plot.spec.curves if curve.name == "allocated")
+        return window.workspace.colours.curves[curve.colour]
+
+    weights = window.workspace.colours.curves["weights"]
+    assert colour() == weights, "without a division there is nothing to mistake it for"
+    session.requests.made("sim:0")
+    assert colour() != weights

@@ -513,7 +513,7 @@ class TimePlot(QWidget):
             replace(level, text=f"{arrow}{level.text}", name=f"{arrow}{level.name}")
             for arrow, level in zip(above, levels, strict=True)
         ]
-        self.legend.set_levels([*named[:1], *self._areas(), *named[1:]])
+        self.legend.set_levels([*self._areas(), *named])
         content = OverlayContent(
             levels=levels,
             marks=place(marks, geometry.x_of, area.left(), area.right(), overlay.text_width, overlay.elided),
