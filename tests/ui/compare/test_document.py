@@ -325,6 +325,7 @@ def test_rates_of_different_items_have_plots_of_their_own_and_different_programs
     said = document.headline.text()
     assert said.startswith("Different programs; only memory compares. B beside A: ")
     assert said.count("Different programs") == 1 and "seed" not in said
+    assert document.figures.height() >= document.figures.height_of_all, "all figures are seen below the plots"
 
 
 def test_what_was_asked_of_every_run_has_its_column(open_runs: Open) -> None:

@@ -17,7 +17,7 @@ from gpudash.telemetry.comparing.comparison import LETTERS, MINUS, RUN_CURVES, v
 from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
 from gpudash.telemetry.runs import ENDINGS, whose_peak
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.canvas import Drag, Gestures
+from gpudash.ui.plots.canvas import MIN_HEIGHT_PX, Drag, Gestures
 from gpudash.ui.plots.overlay import PEN_STYLES
 from gpudash.ui.plots.painting.geometry import Geometry
 from gpudash.ui.plots.plot import TimePlot
@@ -114,6 +114,9 @@ RIGHT_PX = 8.0
 
 TIME_TICK_PX = 80.0
 
+LEAST_PX = 56
+"""Least height of a plot, which leaves room for the figures below."""
+
 
 def run_pen(place: int, palette: Palette) -> QPen:
     """The pen that plots use for the run at index ``place``, from 0."""
@@ -188,6 +191,7 @@ class OverlayPlot(TimePlot):
         self.gestures.area_resized.connect(self.outdated)
         self.gestures.y_zoomed.connect(self.outdated)
         self.legend.hide()
+        self.tighten(MIN_HEIGHT_PX - LEAST_PX)
         self.heading = PlainLabel(title, role="title")
         self.shown: list[Curve] = []
 
