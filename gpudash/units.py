@@ -131,7 +131,7 @@ def memory_unit(size: float) -> str:
 def format_number(size: float, unit: str) -> str:
     """``size`` bytes as a number of ``unit``, without the unit."""
     value = size / _UNITS[unit]
-    if unit in ("B", "MiB") or (unit == "KiB" and abs(value) >= 10):
+    if unit in ("B", "MiB") or (unit == "KiB" and (abs(value) >= 10 or value == round(value))):
         return f"{value:.0f}"
     if abs(value) < 9.995:
         return f"{value:.2f}"

@@ -7,6 +7,7 @@ import io
 import itertools
 import logging
 import os
+import re
 import resource
 import shlex
 import sys
@@ -322,6 +323,14 @@ def _own_arguments(argv: Sequence[str]) -> list[str]:
     return list(itertools.takewhile(lambda word: word != "--", argv))
 
 
+ELSEWHERE = {
+    "explain": "Why memory ran out is said by gpudash runs NAME, of a recorded run, and by gpudash snapshot FILE.",
+}
+"""Words that are no command, and where to find what they ask for."""
+
+_OTHER_FLAG = re.compile(r"Did you mean (--[\w-]+) instead of (--[\w-]+)\?")
+
+
 def _require_command(app: App, argv: Sequence[str]) -> None:
     # Before the parser sees it: it would pass the word to the default command as an argument.
     if argv and not argv[0].startswith("-") and argv[0] not in app and argv[0] != COMPLETE:
@@ -333,6 +342,8 @@ def _require_command(app: App, argv: Sequence[str]) -> None:
                 f"There is no command {argv[0]!r}.",
                 f"To predict it: gpudash estimate -- {program}; to watch it: gpudash watch -- {program}",
             )
+        if argv[0] in ELSEWHERE:
+            raise RequestError(f"There is no command {argv[0]!r}.", ELSEWHERE[argv[0]])
         hint = did_you_mean(argv[0], list(COMMANDS))
         raise RequestError(f"There is no command {argv[0]!r}{hint}.", f"There is: {', '.join(COMMANDS)}.")
 
@@ -363,4 +374,8 @@ def _sentence(error: BaseException) -> str:
         cause = cause.__cause__ or cause.__context__
     if cause is not None:
         return "; ".join(invalid_fields(cause).values())
-    return " ".join(str(error).split())
+    said = " ".join(str(error).split())
+    other = _OTHER_FLAG.search(said)
+    if other is not None:
+        return f"There is no {other[2]}; it is {other[1]}."
+    return said

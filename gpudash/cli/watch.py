@@ -367,6 +367,7 @@ class _Shown:
     def refresh(self) -> None:
         """Print what is new."""
         from gpudash.cli.terminal.report import REPORTED_AT_ONCE
+        from gpudash.telemetry.records import Topic
 
         # Copy under the lock, print after it: a blocked terminal would hold the lock.
         with self._session.store.lock:
@@ -376,6 +377,9 @@ class _Shown:
             warnings, notes = run.warnings[self._warnings :], run.notes[self._notes :]
             self._warnings += len(warnings)
             self._notes += len(notes)
+            # How soon memory fills says nothing once it has run out.
+            if any(note.topic == Topic.OUT_OF_MEMORY for note in run.notes):
+                warnings = [warning for warning in warnings if warning.level != "forecast"]
         for text in [warning.text for warning in warnings] + [
             note.text for note in notes if note.topic in REPORTED_AT_ONCE
         ]:

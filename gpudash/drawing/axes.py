@@ -32,6 +32,9 @@ Unit = Literal["bytes", "rate", "ratio", "number", "nats", "loss"]
 Style = Literal["solid", "dash", "dot", "dashdot", "dashdotdot"]
 """Of a line."""
 
+Origin = Literal["", "now", "the start"]
+"""What times on an axis count from; "" for the beginning of the session."""
+
 NO_VALUE = "-"
 
 MOST_TICKS = 10
@@ -244,24 +247,26 @@ def _ratio_ticks(low: float, high: float, count: int) -> Ticks:
     return Ticks(tuple((v, f"{v * 100:.{int(step < 0.01)}f}") for v in _multiples(low, high, step)), "%")
 
 
-def time_ticks(start: float, end: float, width_px: float, *, relative: bool) -> Ticks:
+def time_ticks(start: float, end: float, width_px: float, *, relative_to: Origin = "") -> Ticks:
     """Ticks of the time axis.
 
     Args:
-        start, end: range, in seconds relative to now (``relative``) or in session time.
+        start, end: range in seconds, relative to ``relative_to`` or in session time.
         width_px: length of the axis.
-        relative: whether the labels count back from now.
+        relative_to: what the labels count from.
     """
     span = end - start
     if not span > 0 or width_px <= 0:
         return Ticks((), "")
     step = _time_step(span, width_px)
     positions = _multiples(start, end, step)
-    if not relative:
+    if not relative_to:
         return Ticks(tuple((t, _session_label(t, step)) for t in positions), "session time")
     unit, name = _unit_of_span(span)
     marks = tuple((t, _plain(t / unit, step / unit)) for t in positions)
-    return Ticks(marks, f"{name} before now")
+    if relative_to == "now":
+        return Ticks(marks, f"{name} before now")
+    return Ticks(marks, f"{name} since {relative_to}")
 
 
 def _unit_of_span(span: float) -> tuple[float, str]:

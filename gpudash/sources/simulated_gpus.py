@@ -9,7 +9,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 from gpudash.devices.names import SIMULATED, Gpu, simulated_gpu
@@ -23,6 +23,10 @@ SENSOR_PERIOD_S = 0.25
 """Interval for utilisation, the same as for a real GPU's sensors."""
 
 PROCESS_PERIOD_S = 1.0
+
+IDLE_PERIOD_S = 1.0
+"""Interval for a card that nothing uses and whose figures stay the same. A reading counts as current for longer, and
+sixteen idle cards would otherwise fill a recording with 15 MB a minute."""
 
 AHEAD_S = 1e-6
 """An allocator's reading is dated this much before its card's, so that a recording returns them in order."""
@@ -80,6 +84,7 @@ class CardReader:
         self._left: deque[ShownCard] = deque()
         self._probes: dict[str, tuple[Probe, AllocatorRows]] = {}
         self._busy: dict[str, tuple[int, float, float]] = {}
+        self._idle: dict[str, _Idle] = {}
         # Due at the first tick.
         self._sensors_due_s = self._processes_due_s = -math.inf
 
@@ -120,7 +125,9 @@ class CardReader:
         now_s = max([now_s, *(row.time_s + AHEAD_S for row in found)])
         # Read each card once a tick, so that its rows are of the same moment.
         cards = [(shown.uuid, shown.now()) for shown in self._cards]
-        found += [self._sample(uuid, card, now_s, sensors=sensors) for uuid, card in cards]
+        used = {shown.uuid for shown in self._cards if shown.name in self._probes}
+        for uuid, card in cards:
+            found += self._rows(uuid, card, now_s, sensors=sensors, idle=card.is_idle and uuid not in used)
         # Process rows are many and change rarely.
         if now_s >= self._processes_due_s:
             self._processes_due_s = now_s + PROCESS_PERIOD_S
@@ -135,6 +142,20 @@ class CardReader:
     def stale(self, now_s: float) -> Iterable[Record]:
         """The rows for a tick in which `read` does not return."""
         return [_gap(card.uuid, now_s) for card in self._cards]
+
+    def _rows(self, uuid: str, card: CardFigures, now_s: float, *, sensors: bool, idle: bool) -> Iterator[Sample]:
+        """The rows of a card: none in most ticks of one that stays idle. Once it is used, its last idle tick comes
+        first, so that no curve rises before that."""
+        known = self._idle.pop(uuid, None)
+        if idle:
+            if known is not None and known.figures == card and now_s - known.written_s < IDLE_PERIOD_S:
+                self._idle[uuid] = replace(known, seen_s=now_s)
+                return
+            self._idle[uuid] = _Idle(card, now_s, now_s)
+            sensors = True
+        elif known is not None and known.seen_s > known.written_s:
+            yield self._sample(uuid, known.figures, known.seen_s, sensors=False)
+        yield self._sample(uuid, card, now_s, sensors=sensors)
 
     def _sample(self, uuid: str, card: CardFigures, now_s: float, *, sensors: bool) -> Sample:
         if not card.fresh:
@@ -213,9 +234,23 @@ class CardFigures:
         return {self.pid: (self.name, self.held)}
 
     @property
+    def is_idle(self) -> bool:
+        """Whether nothing uses the card."""
+        return self.fresh and not self.users and not self.others
+
+    @property
     def held(self) -> int:
         """All memory of the process, or of all that share the card: contexts, and what allocators have reserved."""
         return self.context + self.reserved
+
+
+@dataclass(frozen=True, slots=True)
+class _Idle:
+    """An idle card's figures, when they were last written, and when they were last seen to be the same."""
+
+    figures: CardFigures
+    written_s: float
+    seen_s: float
 
 
 class MirroredCard:

@@ -23,11 +23,15 @@ def gain_text(gain: Gain, brings: str) -> str:
     return f"{gain.change}: {brings}{remark[gain.fits]}"
 
 
+LEAST_WAITING = 0.3
+"""Share of the step without work for the GPU that is told as what limits it; a smaller one would contradict that."""
+
+
 def held_back(time: StepTime) -> str:
     """What limits the step, and its share: a sentence without a full stop."""
     if time.bound == "launches":
         waiting = 1 - time.device_s / time.median_s
-        if waiting < 0.05:
+        if waiting < LEAST_WAITING:
             return "Launch-bound: the kernels are so small that starting them takes longest"
         return f"Launch-bound: for {_percent(waiting)} of the step the GPU waits for Python"
     if time.bound == "copies":

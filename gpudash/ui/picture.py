@@ -86,7 +86,8 @@ def write_graphs(
                 if run is None:
                     title = recording.stem
                 else:
-                    title = f"{run.workload}, {recording.stem}"
+                    with replay.store.lock:
+                        title = f"{dashboard.run_name(run)}, {recording.stem}"
                 plots.set_caption(title, dashboard.caption(dashboard.selected, ""))
                 svg = out.suffix.lower() == ".svg"
                 part.write_bytes(plots.vector_picture() if svg else as_png(plots.picture(ratio=1.0)))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from PySide6.QtGui import QDesktopServices
+from PySide6.QtGui import QDesktopServices, QImage
 from PySide6.QtWidgets import QFileDialog, QMessageBox, QProgressDialog, QPushButton
 from pytestqt.qtbot import QtBot
 
@@ -17,7 +17,8 @@ from gpudash.session import Replay
 from gpudash.telemetry.export.trackers import TrackerFormat
 from gpudash.telemetry.export.writing import OnProgress
 from gpudash.ui.features import export
-from gpudash.ui.features.export import NO_RECORDING, WORDING, Exporting, ExportJob, Kind
+from gpudash.ui.features.export import NO_GRAPH, NO_RECORDING, WORDING, Exporting, ExportJob, Kind
+from gpudash.ui.features.recordings import open_comparison
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow
 from tests.ui.fake_document import FakeDocument
@@ -115,10 +116,51 @@ def test_a_document_that_is_no_recording_has_nothing_to_export(
     window.workspace.add(FakeDocument(tmp_path / "fake", window.workspace.colours), "fake", "fake")
     choose(tmp_path / "out")
     for kind in ("html", "png", "svg", "range"):
-        window.workspace.notice.dismiss()
-        window.menus.actions[f"file.export.{kind}"].trigger()
-        assert window.workspace.notice.text == NO_RECORDING
+        action = window.menus.actions[f"file.export.{kind}"]
+        window.menus.refresh()
+        assert not action.isEnabled()
+        reason = NO_RECORDING if kind == "html" else NO_GRAPH
+        assert reason in action.toolTip()
+    assert not (tmp_path / "out").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_the_graph_of_a_comparison_is_written_and_what_is_of_one_recording_is_not_offered(
+    window: MainWindow, choose: Choose, recording: Path, tmp_path: Path, qtbot: QtBot
+) -> None:
+    open_comparison(window.workspace, [recording, recorded(tmp_path / "other.gpudash", 2.0)])
+    document = window.workspace.front
+    assert document is not None
+
+    def ready() -> bool:
+        window.workspace.refresh()
+        return document.save_picture is not None
+
+    qtbot.waitUntil(ready)
+    window.menus.refresh()
+    actions = window.menus.actions
+    assert not any(actions[f"file.export.{kind}"].isEnabled() for kind in ("html", "csv", "range"))
+    choose(tmp_path / "graph.png")
+    actions["file.export.png"].trigger()
+    image = QImage(str(tmp_path / "graph.png"))
+    assert image.width() > 300 and image.height() > 300 and document.title in image.text("Title")
+    choose(tmp_path / "graph.svg")
+    actions["file.export.svg"].trigger()
+    assert "2 runs, compared with A" in (tmp_path / "graph.svg").read_text(encoding="utf-8")
+
+
+def test_a_picture_has_the_name_of_the_run_that_it_shows(
+    window: MainWindow, choose: Choose, tmp_path: Path, qtbot: QtBot
+) -> None:
+    choose(tmp_path / "graph.png")
+    window.workspace.refresh()
+    window.menus.actions["file.export.png"].trigger()
+    dashboard = window.workspace.dashboard
+    with dashboard.session.store.lock:
+        run = dashboard.session.store.run
+        assert run is not None
+        name = dashboard.run_name(run)
+    assert name and QImage(str(tmp_path / "graph.png")).text("Title").startswith(f"{name}, ")
 
 
 def test_the_graph_is_written_as_svg(window: MainWindow, choose: Choose, tmp_path: Path) -> None:

@@ -37,13 +37,22 @@ def test_a_png_has_the_size_and_the_colours_asked_for(
     image = QImage(str(tmp_path / "out.png"))
     assert (image.width(), image.height()) == SIZE
     assert image.pixelColor(2, 2) == QColor(palette.panel)
-    assert image.text("Title").startswith("training, a run, cpu · AMD EPYC 9554 · 0:03 to 0:06 of the session")
+    assert image.text("Title").startswith(
+        "training steps 500 on cpu, a run, cpu · AMD EPYC 9554 · 0:03 to 0:06 of the session"
+    )
 
 
 def test_an_svg_says_the_same_as_the_png_in_words(recording: Path, tmp_path: Path) -> None:
     write_graphs(recording, tmp_path / "out.svg", SIZE)
     found = words(tmp_path / "out.svg")
-    for text in ("training, a run", "MEMORY cpu", "this process", "UTILISATION", "THROUGHPUT", "recorded with gpudash"):
+    for text in (
+        "training steps 500 on cpu, a run",
+        "MEMORY cpu",
+        "this process",
+        "UTILISATION",
+        "THROUGHPUT",
+        "recorded with gpudash",
+    ):
         assert text in found
     root = ElementTree.parse(tmp_path / "out.svg").getroot()
     assert (root.get("width"), root.get("height")) == ("900", "700")

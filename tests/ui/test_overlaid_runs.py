@@ -15,6 +15,7 @@ from gpudash.telemetry.comparing import MOST_RUNS, ComparedRun, Curve
 from gpudash.telemetry.plots import LAID_OVER
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.records import RunStarted
+from gpudash.ui.recordings.compare.plots import run_pen
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu
@@ -79,6 +80,55 @@ def test_a_run_begins_where_the_run_in_view_does(window: MainWindow, qtbot: QtBo
     plot = window.workspace.dashboard.plots.plot("memory")
     assert plot is not None
     assert plot.points.raw["B training 1"][1].max() == pytest.approx(1e9 + 1)
+    assert runs.close()
+
+
+def test_with_nothing_running_ticked_runs_are_in_view_whole_from_their_start_and_stay(
+    window: MainWindow, qtbot: QtBot
+) -> None:
+    session = cast(FakeSession, window.workspace.session)
+    session.feed(300)
+    dashboard = window.workspace.dashboard
+    window_s = dashboard.view.window_s
+    runs = OverlaidRuns(session.store, recorded)
+    lay_over(window, runs, 3, qtbot)
+    plot = dashboard.plots.plot("memory")
+    assert plot is not None and runs.span is not None
+    assert plot.time_ticks.name == "seconds since the start" and float(plot.time_ticks.marks[0][1]) == 0
+    shown = dashboard.view.range()
+    assert shown[0] == runs.span[0] and shown[1] == pytest.approx(runs.span[1] + 0.2)
+    assert all(len(plot.data.points[f"{letter} training {place}"][0]) > 1 for place, letter in enumerate("ABC"))
+    session.feed(60)
+    settle(window)
+    assert dashboard.view.range() == shown and dashboard.view.status() == "Runs from their start"
+    lay_over(window, runs, 0, qtbot)
+    assert dashboard.view.following and dashboard.view.window_s == window_s
+    assert plot.time_ticks.name.endswith("before now")
+    assert runs.close()
+
+
+def test_over_a_run_that_goes_on_the_view_follows_and_counts_from_its_start(window: MainWindow, qtbot: QtBot) -> None:
+    session = cast(FakeSession, window.workspace.session)
+    began_s = session.store.newest_s - 3.0
+    session.store.apply(RunStarted(time_s=began_s, run_id=7, workload="matmul", device="cpu", spec={}))
+    runs = OverlaidRuns(session.store, recorded)
+    lay_over(window, runs, 2, qtbot)
+    view = window.workspace.dashboard.view
+    assert view.following and view.origin_s == began_s
+    plot = window.workspace.dashboard.plots.plot("memory")
+    assert plot is not None and plot.time_ticks.name == "seconds since the start"
+    assert runs.close()
+
+
+def test_a_run_has_the_colour_that_it_has_in_a_comparison(window: MainWindow, qtbot: QtBot) -> None:
+    runs = OverlaidRuns(window.workspace.session.store, recorded)
+    lay_over(window, runs, 6, qtbot)
+    plot = window.workspace.dashboard.plots.plot("memory")
+    assert plot is not None
+    palette = window.workspace.colours
+    laid = [palette.curves[curve.colour] for curve in plot.spec.curves if curve.key[0] == LAID_OVER]
+    assert laid == [run_pen(place, palette).color().name() for place in range(6)]
+    assert len(set(laid)) == 6
     assert runs.close()
 
 

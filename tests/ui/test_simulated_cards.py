@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpudash.devices.names import simulated_gpu
+from gpudash.sources.simulated_gpus import IDLE_PERIOD_S
+from gpudash.specs import TrainingSpec
 from gpudash.telemetry.records import Level, RunEnd, RunStarted, Sample, Warning
 from gpudash.ui.dashboard.dashboard import Dashboard
+from gpudash.ui.plots.reading import STALE_S
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
 from tests.ui.conftest import OpenWindow, settle
@@ -158,3 +161,29 @@ def test_no_full_card_covers_the_out_of_memory_of_a_script(open_window: OpenWind
     level: Level = "critical"
     session.apply(Warning(time_s=2.0, level=level, device=OWN.uuid, text="sim:0 is 99 % full.", ratio=0.99))
     assert "out of memory" in words(window)
+
+
+def test_the_curve_of_an_idle_card_does_not_break_between_two_of_its_readings() -> None:
+    assert IDLE_PERIOD_S < STALE_S
+
+
+def test_memory_that_is_not_divided_by_kind_has_not_the_colour_of_weights(open_window: OpenWindow) -> None:
+    session = session_on(OWN)
+    window = open_window(session)
+    session.start_run(TrainingSpec(), "sim:0")
+    session.apply(Sample(session.now_s, "allocator", "sim:0", {"allocated_bytes": GIB, "reserved_bytes": GIB}))
+    session.apply(Sample(session.now_s, "gpu", OWN.uuid, {"used_bytes": GIB, "process_bytes": GIB}))
+    dashboard = window.workspace.dashboard
+    dashboard.select_device(OWN.uuid)
+
+    def colour() -> str:
+        settle(window)
+        plot = dashboard.plots.plot("memory")
+        assert plot is not None
+        (curve,) = (curve for curve in plot.spec.curves if curve.name == "allocated")
+        return window.workspace.colours.curves[curve.colour]
+
+    weights = window.workspace.colours.curves["weights"]
+    assert colour() == weights, "without a division there is nothing to mistake it for"
+    session.requests.made("sim:0")
+    assert colour() != weights

@@ -13,6 +13,8 @@ from PySide6.QtWidgets import QApplication, QInputDialog, QLabel, QLineEdit, QMe
 from pytestqt.qtbot import QtBot
 
 from gpudash.ui.plots.plot import TimePlot
+from gpudash.ui.recordings.runs_list import RunsList
+from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import settle
 from tests.ui.fake_session import FakeSession
@@ -282,8 +284,11 @@ def test_no_mnemonic_of_the_menu_bar_is_used_twice(window: MainWindow) -> None:
     assert len(set(letters)) == len(letters)
 
 
-def test_single_keys_belong_to_the_plots(window: MainWindow) -> None:
+def test_single_keys_belong_to_the_plots_but_for_the_one_that_lists_them(window: MainWindow) -> None:
     for name, action in window.menus.actions.items():
+        if name == "help.keys":
+            assert action.shortcutContext() is Qt.ShortcutContext.WindowShortcut
+            continue
         for key in action.shortcuts():
             plain = key.toString() and "+" not in key.toString() and not key.toString().startswith("F1")
             if plain and not key.toString()[1:].isdigit():
@@ -307,3 +312,32 @@ def test_no_menu_entry_is_a_greyed_promise(window: MainWindow) -> None:
     settle(window)
     assert window.menus.actions["view.zoom_to_selection"].isEnabled()
     assert "No range" not in window.menus.actions["view.zoom_to_selection"].toolTip()
+
+
+@pytest.mark.parametrize("place", ["list", "field"])
+def test_the_keys_are_shown_from_a_list_and_typed_in_a_field(window: MainWindow, place: str, qtbot: QtBot) -> None:
+    asked: list[bool] = []
+    window.menus.actions["help.keys"].triggered.disconnect()
+    window.menus.actions["help.keys"].triggered.connect(lambda *_: asked.append(True))
+    field = window.workspace.dashboard.panel.form.control("steps")
+    if place == "field":
+        field.setFocus()
+    else:
+        window.workspace.dashboard.left.bar.setCurrentIndex(1)
+        settle(window)
+        window.findChild(RunsList).setFocus()
+    press(window, Key.Key_Question)
+    assert bool(asked) == (place == "list")
+
+
+def test_a_key_of_a_command_closes_an_open_choice_and_runs_it(window: MainWindow, qtbot: QtBot) -> None:
+    ended: list[bool] = []
+    window.menus.actions["file.exit"].triggered.disconnect()
+    window.menus.actions["file.exit"].triggered.connect(lambda *_: ended.append(True))
+    choice = window.workspace.dashboard.panel.form.control("optimizer")
+    assert isinstance(choice, ChoiceField)
+    choice.showPopup()
+    qtbot.waitUntil(choice.view().isVisible)
+    QTest.keyClick(choice.view(), Key.Key_Q, Qt.KeyboardModifier.ControlModifier)
+    qtbot.waitUntil(lambda: bool(ended))
+    assert not choice.view().isVisible()

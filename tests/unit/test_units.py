@@ -92,6 +92,8 @@ def test_any_text_is_a_size_or_refused_in_one_sentence(text: str) -> None:
         (0, "0 B"),
         (1023, "1023 B"),
         (1536, "1.50 KiB"),
+        (2048, "2 KiB"),
+        (512 * KIB, "512 KiB"),
         (MIB, "1 MiB"),
         (1023 * MIB, "1023 MiB"),
         (GIB - 1, "1.00 GiB"),

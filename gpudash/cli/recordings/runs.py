@@ -135,25 +135,25 @@ def _run(run: "RunFacts") -> dict[str, Any]:
 
 
 def _print(where: Path, found: "list[tuple[Path, Facts]]", there: int) -> None:
-    from gpudash.session.recordings.run_names import kind_of_run
+    from rich.table import Column
+
+    from gpudash.session.recordings.run_names import kind_of_run, peak_text
     from gpudash.telemetry.runs import ending_text
-    from gpudash.units import format_bytes, format_duration
+    from gpudash.units import format_duration
 
     console = stdout()
     if not found:
         console.print(f"There is no recording in {where}. {RECORD_FIRST}", soft_wrap=True)
         return
-    table = plain_table("recording", "run", "device", "ended", *numbers("took", "peak"))
+    table = plain_table("recording", "run", "device", Column("ended", no_wrap=True), *numbers("took", "peak"))
     for path, facts in found:
         for run in facts.runs:
-            took, peak = "", ""
+            took = ""
             if run.seconds is not None:
                 took = format_duration(run.seconds)
-            if run.peak_bytes is not None:
-                peak = format_bytes(run.peak_bytes)
             name = f"{path.name}#{run.number}"
             what = run.label.title or kind_of_run(run)
-            table.add_row(name, what, run.device, ending_text(run.status, run.spec), took, peak)
+            table.add_row(name, what, run.device, ending_text(run.status, run.spec), took, peak_text(run))
         if not facts.runs:
             table.add_row(path.name, "damaged" if facts.damage else "nothing was run", "", "", "", "")
     print_table(table, console, cut=("recording", "run"))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from gpudash.cli.terminal.output import RequestError, print_notice
-from gpudash.devices.names import SimulatedCard, Simulation, parse_card, parse_simulated, size_of
+from gpudash.devices.names import MOST_SIMULATED, SimulatedCard, Simulation, parse_card, parse_simulated, size_of
 from gpudash.system.garbage import without_collection
 from gpudash.units import format_bytes, parse_share, parse_size
 
@@ -136,7 +136,10 @@ class SimulateOptions:
         try:
             return Simulation(tuple(self.simulate), self.simulate_others)
         except ValueError as error:
-            raise RequestError(str(error), "Write for example --simulate 8GiB.") from None
+            remedy = "Write for example --simulate 8GiB."
+            if len(self.simulate) > MOST_SIMULATED:
+                remedy = f"Leave {len(self.simulate) - MOST_SIMULATED} of them out."
+            raise RequestError(f"{str(error).rstrip('.')}.", remedy) from None
 
 
 def _require_targets(notify: list[str]) -> None:

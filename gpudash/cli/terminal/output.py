@@ -215,7 +215,12 @@ def _with_gaps(widths: Sequence[int]) -> int:
 
 
 def print_table(table: Table, console: Console, spared: Sequence[str] = (), cut: Sequence[str] = ()) -> None:
-    """Print a table as laid out by `fitted`, and the columns that were dropped."""
+    """Print a table as laid out by `fitted`, and the columns that were dropped.
+
+    Into a pipe or a file, whose reader searches for a whole name, text in ``cut`` is broken only if ``COLUMNS`` is set.
+    """
+    if cut and not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _WIDEST
     shown, notice = fitted(table, console, spared, cut)
     console.print(shown)
     if notice:

@@ -138,6 +138,8 @@ def print_watched(summary: Mapping[str, Any]) -> None:
     code = summary["exit_code"]
     if code is None:
         ended = ""
+    elif code < 0:
+        ended = f", exit code {128 - code}"  # as a shell reports a signal, and as gpudash exits
     else:
         ended = f", exit code {code}"
     where = shown_name(summary["device"], summary.get("product") or "")
@@ -282,7 +284,8 @@ def _figures(summary: Mapping[str, Any]) -> list[str]:
         if metric["last"] is not None:
             write = writers.get(name, _plain_number)
             title = _METRIC_TITLES.get(name, name.removeprefix(OF_LOSS))
-            lines.append(f"{title}: {write(metric['first'])} → {write(metric['last'])}")
+            values = dict.fromkeys((write(metric["first"]), write(metric["last"])))
+            lines.append(f"{title}: {' → '.join(values)}")
     parts = summary["step_parts"]
     if parts is not None:
         lines.append(f"a step, {format_duration(parts['step_seconds'])}: {shares_line(parts['shares'])}")

@@ -213,7 +213,9 @@ class Prediction:
         return f"{text} of {self.scale.label(need)} predicted"
 
     def reached_text(self, size: int | None) -> str:
-        """The prediction and what its run has come to: "predicted 2.30 GiB, reached 2.30 GiB".
+        """The prediction and what its run has come to: "predicted 2.30 GiB, reached 2.30 GiB with context".
+
+        The context is named because a run's own peak, as in a list of runs, is without it.
 
         Args:
             size: bytes that PyTorch has reserved at most; ``None`` where that is not known.
@@ -224,7 +226,10 @@ class Prediction:
         text = f"predicted {self.scale.label(need)}"
         if not size:
             return text
-        return f"{text}, reached {self.scale.label(size + self.estimate.overhead_bytes)}"
+        context = ""
+        if self.estimate.overhead_bytes:
+            context = " with context"
+        return f"{text}, reached {self.scale.label(size + self.estimate.overhead_bytes)}{context}"
 
     @property
     def release(self) -> str:

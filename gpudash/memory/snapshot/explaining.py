@@ -5,6 +5,7 @@ Remedies are found by replaying the trace; `gpudash.memory.explaining.remedies` 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -39,7 +40,7 @@ from gpudash.memory.snapshot.replay.trace_program import compiled, releases
 from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, ReplayRun, Rerun
 from gpudash.memory.snapshot.replay.what_if import WhatIf
 from gpudash.telemetry.explanation import NO_STACK, Evidence, Explanation, Growth, Need, Remedy
-from gpudash.units import MIB, format_bytes, format_count, format_pair
+from gpudash.units import GIB, MIB, format_bytes, format_count, format_pair
 
 RECORD = "torch.cuda.memory._record_memory_history()"
 """The call needed before a run for its snapshot to contain more than the final state."""
@@ -608,6 +609,9 @@ def capacity_text(limits: CardLimits) -> str:
     """What is known about the card's size, in a sentence."""
     if limits.below is None:
         return "The file does not record the card's size."
-    low = format_count(limits.least // MIB)
-    high = format_count(-(-limits.below // MIB))
-    return f"So the card has between {low} and {high} MiB for PyTorch."
+    if limits.below < GIB:
+        return f"So the card has between {limits.least // MIB} and {-(-limits.below // MIB)} MiB for PyTorch."
+    # Rounded outwards: the card's size is between the two.
+    low = math.floor(10 * limits.least / GIB) / 10
+    high = math.ceil(10 * limits.below / GIB) / 10
+    return f"So the card has between {low:.1f} and {high:.1f} GiB for PyTorch."

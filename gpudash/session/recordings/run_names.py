@@ -1,4 +1,4 @@
-"""The default name of a run: "training width 1024 on sim:0"."""
+"""The default name of a run, "training width 1024 on sim:0", and what its peak is called."""
 
 from __future__ import annotations
 
@@ -37,6 +37,18 @@ _LAST = ("seed", "threads")
 def run_name(run: RunFacts) -> str:
     """The user's name for a run, else its `given_name`."""
     return run.label.title or given_name(run.workload, run.device, run.spec)
+
+
+def peak_text(run: RunFacts) -> str:
+    """The peak memory of a run, with what it is a peak of: "64 MiB allocated", "10.0 GiB (GPU)"; "" if unknown."""
+    if run.own_peak_bytes is not None:
+        return f"{format_bytes(run.own_peak_bytes)} allocated"
+    if run.peak_bytes is None:
+        return ""
+    whole = "GPU"
+    if run.device == "cpu":
+        whole = "process"
+    return f"{format_bytes(run.peak_bytes)} ({whole})"
 
 
 def given_name(workload: str, device: str, spec: Mapping[str, Any]) -> str:

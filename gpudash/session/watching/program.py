@@ -439,6 +439,10 @@ class Stopping:
             self._deadline_s = time.monotonic() + patience_s
 
 
+BY_USER = ("after your Ctrl+C", "after Stop was pressed in the window")
+"""Reasons for a signal after which a program was simply stopped by its user."""
+
+
 def stop_text(code: int, sent: Sequence[SentSignal]) -> str:
     """How a program ended after signals: "Ended by SIGTERM, sent by gpudash after your second Ctrl+C."
 
@@ -447,6 +451,8 @@ def stop_text(code: int, sent: Sequence[SentSignal]) -> str:
         sent: one or more signals sent by gpudash.
     """
     own = next((one for one in sent if signal.Signals[one.name] == -code), None)
+    if own is not None and own.name == "SIGINT" and own.when in BY_USER:
+        return "Stopped by you (SIGINT)."
     if own is not None:
         return f"Ended by {own.name}, sent by gpudash {own.when}."
     signals = " and ".join(f"{one.name} {one.when}" for one in sent)

@@ -58,6 +58,9 @@ FIGURE_TITLES = ("figure", "A", "B", MINUS, OVER, "verdict", "noise")
 LETTERS = "ABCDEF"
 """Names of the runs, for up to `MOST_RUNS`."""
 
+RUN_CURVES = ("d2h", "h2d", "inputs", "memory_clock", "difference", "loss")
+"""Colours of the runs, as names of curves: the same wherever runs lie over each other, and none of a band of memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class Field:
@@ -324,10 +327,20 @@ def _edit_text(patch: str) -> str:
     return f"{added[0]} and more"
 
 
+DIFFERENT_PROGRAMS = "Different programs; only memory compares."
+
+
 def _spec_text(changed: Sequence[Field]) -> str:
     if not changed:
         return "Both were asked the same."
+    if _are_different_programs(changed):
+        return DIFFERENT_PROGRAMS
     return f"They differ in {_listed(_field_texts(changed))}."
+
+
+def _are_different_programs(changed: Sequence[Field]) -> bool:
+    """Whether runs with these differing fields have hardly any field in common."""
+    return any(field.name == "workload" for field in changed)
 
 
 def _field_texts(changed: Sequence[Field]) -> list[str]:
@@ -344,6 +357,8 @@ def differences_text(runs: Sequence[ComparedRun]) -> str:
     changed = [field for field in spec_fields(runs) if field.differs]
     if not changed:
         return f"All {len(runs)} were asked the same."
+    if _are_different_programs(changed):
+        return DIFFERENT_PROGRAMS
     return f"The {len(runs)} runs differ in {_listed([_difference_text(field) for field in changed])}."
 
 

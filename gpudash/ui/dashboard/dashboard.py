@@ -148,6 +148,7 @@ class Dashboard(PlotsPage):
         self._viewed_earlier = False
         self._low: bool | None = None
         self.overlaid: OverlaidRuns | None = None
+        self._shows_overlaid = False
         self.first_screen: FirstScreen | None = None
         self._form_before: object = None
         self._panel_wanted = True
@@ -255,22 +256,31 @@ class Dashboard(PlotsPage):
                 source.changed.connect(between.changed)
 
     def overlay_runs(self, runs: OverlaidRuns, places: Sequence[Path]) -> None:
-        """Overlay recorded runs as thin curves on the live plots, from the start of the run in view; none removes
-        them."""
-        self.overlaid = runs
-        began_s = self._began_in_view()
-        if began_s is None:
-            # Without a run in view they start at the view's left edge and move with time like everything else.
-            began_s = self.view.range()[0]
-        runs.choose(places, began_s)
+        """Overlay recorded runs as thin curves on the live plots, from the start of the run in view, else from now.
 
-    def _began_in_view(self) -> float | None:
-        """Start of the run in view; ``None`` if there is none."""
+        None removes them.
+
+        Unless a run goes on, the view stays with them: they are in view whole, and do not move away with time.
+        """
+        shown = self.overlaid is not None and self.overlaid.chosen
+        self.overlaid = runs
+        run = self._run_in_view()
+        if run is not None:
+            began_s = run.began_s
+        elif self.view.origin_s is not None:
+            began_s = self.view.origin_s
+        else:
+            began_s = self.session.store.newest_s
+        runs.choose(places, began_s)
+        self._shows_overlaid = runs.chosen and (run is None or run.ended_s is not None)
+        if shown and not runs.chosen:
+            self.view.origin_s = None
+            self.view.follow()
+
+    def _run_in_view(self) -> RunView | None:
+        """The run in view; ``None`` if there is none."""
         with self.session.store.lock:
-            run = run_in_view(self.session.store, self.view.range())
-        if run is None:
-            return None
-        return run.began_s
+            return run_in_view(self.session.store, self.view.range())
 
     def _program_began_s(self) -> float:
         """When the program began that is watched now, if what ran before was another one: beside each other, the curves
@@ -288,9 +298,17 @@ class Dashboard(PlotsPage):
         """Keep the overlaid runs aligned with the run in view, and report what could not be read."""
         if self.overlaid is None:
             return
-        began_s = self._began_in_view()
-        if began_s is not None:
-            self.overlaid.align(began_s)
+        run = self._run_in_view()
+        if run is not None:
+            self.overlaid.align(run.began_s)
+        span = self.overlaid.span
+        if not self.overlaid.chosen:
+            self.view.origin_s = None
+        elif span is not None:
+            self.view.origin_s = span[0]
+        if span is not None and self._shows_overlaid:
+            self._shows_overlaid = False
+            self.view.hold(span[0], span[1] + (span[1] - span[0]) * MARGIN_RATIO)
         if self.overlaid.problem:
             self.status_line.report(self.overlaid.problem)
             self.overlaid.problem = ""
@@ -729,6 +747,7 @@ class Dashboard(PlotsPage):
         warn = session.settings.warn_ratio
         by_key = {device.uuid or "host": device.name for device in session.devices()}
         gpus = {gpu.uuid: gpu for gpu in session.gpus}
+        divided = self._requests() is not None
         with session.store.lock:
             compared = self._compared()
             if compared and selected not in compared:
@@ -749,6 +768,8 @@ class Dashboard(PlotsPage):
                 ),
             )
             plots = self._named(self._with_line(plots), selected)
+            if divided:
+                plots = _with_undivided(plots)
             if self.overlaid is not None:
                 plots = self.overlaid.on(plots)
             shown = (key for key in compared if key != selected)
@@ -887,7 +908,12 @@ class Dashboard(PlotsPage):
         return tuple(found)
 
     def captions(self) -> tuple[str, str]:
-        return TITLE, self.caption(self.selected, self.session.device_text(self.selected))
+        title = TITLE
+        with self.session.store.lock:
+            run = run_in_view(self.session.store, self.view.range())
+            if run is not None:
+                title = self.run_name(run)
+        return title, self.caption(self.selected, self.session.device_text(self.selected))
 
     def caption(self, selected: str, unlisted: str) -> str:
         """Name of the device ``selected`` in a picture; ``unlisted`` if the session does not list it."""
@@ -1068,6 +1094,21 @@ def _span_of(run: RunView, end_s: float) -> tuple[float, float]:
     margin = min(MARGIN_S, (end_s - run.began_s) * MARGIN_RATIO)
     return max(0.0, min(run.began_s - margin, end_s + margin - LEAST_SPAN_S)), end_s + margin
 
+
+def _with_undivided(plots: Sequence[PlotSpec]) -> tuple[PlotSpec, ...]:
+    """The memory plot beside ribbons: where they end, what is allocated is in the colour of memory of unknown kind, and
+    not in that of weights."""
+    found = []
+    for plot in plots:
+        if plot.id == "memory":
+            curves = (replace(one, colour=UNDIVIDED) if one.name == "allocated" else one for one in plot.curves)
+            plot = replace(plot, curves=tuple(curves))
+        found.append(plot)
+    return tuple(found)
+
+
+UNDIVIDED = "no stack recorded"
+"""Colour of memory of which it is not known what it holds."""
 
 GHOST_STRETCH = 6
 """Stretch factor of a plot that shows a prediction."""

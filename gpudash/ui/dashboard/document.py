@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Signal
@@ -28,6 +29,7 @@ class Document(QWidget):
         title_tip: tooltip of the tab in place of the title, or "".
         dashboard: dashboard of the session it shows, with tables and forms; ``None`` for other documents.
         save: asks where, and saves the recordings of what is shown; ``None`` if at most a dashboard can be saved.
+        save_picture: writes a picture of its graph, as SVG if the name ends so; ``None`` without a graph of its own.
     """
 
     closed = Signal()
@@ -37,6 +39,7 @@ class Document(QWidget):
     title_tip: str = ""
     dashboard: Dashboard | None = None
     save: Callable[[], object] | None = None
+    save_picture: Callable[[Path], object] | None = None
 
     @property
     def plots_page(self) -> PlotsPage | None:

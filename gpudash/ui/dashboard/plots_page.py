@@ -108,7 +108,7 @@ class PlotsPage(QWidget):
         if specs != self.layout_key or topic != self._shown_topic:
             self.layout_key, self._shown_topic = specs, topic
             self.plots.set_plots(specs, topic)
-            self.plots.set_caption(*self.captions())
+        self.plots.set_caption(*self.captions())
 
     def _draw(self) -> None:
         self.plots.refresh()

@@ -240,7 +240,7 @@ class ComparisonAxes:
     def ticks(self, width_px: float) -> tuple[tuple[float, str], ...]:
         """Ticks of the x axis; the last one names the unit."""
         if not self.in_steps:
-            return time_ticks(0.0, self.end, width_px, relative=False).marks
+            return time_ticks(0.0, self.end, width_px).marks
         count = max(2, min(MOST_TICKS, int(width_px / TICK_PX)))
         whole = [value for value, _text in value_ticks("number", 0.0, self.end, count).marks if value == round(value)]
         texts = [format_count(round(value)) for value in whole]

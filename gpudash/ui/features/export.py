@@ -43,6 +43,7 @@ PATIENCE_S = 0.5
 NEVER_MS = 2**31 - 1
 """Disables the dialog's own delay, which needs to know the total."""
 
+NO_GRAPH = "The current tab has no plots of a session; switch to the dashboard, a recording or a comparison."
 NO_RECORDING = "The current tab is not a recording; switch to the dashboard or to a recording."
 
 JOIN_S = 2.0
@@ -106,7 +107,9 @@ def commands(workspace: Workspace) -> list[Command]:
     exporting = Exporting(workspace)
     workspace.at_close(exporting.close)
 
-    def command(kind: str, wording: Wording, run: Callable[[], object], separated: bool = False) -> Command:
+    def command(
+        kind: str, wording: Wording, run: Callable[[], object], why_not: Callable[[], str], separated: bool = False
+    ) -> Command:
         return Command(
             MENU,
             wording.entry,
@@ -114,16 +117,19 @@ def commands(workspace: Workspace) -> list[Command]:
             run,
             id=f"file.export.{kind}",
             after="file.close_document",
+            why_not=why_not,
             separated=separated,
             keywords=wording.keywords,
         )
 
     return [
-        command("png", PNG, partial(exporting.graph, PNG)),
-        command("svg", SVG, partial(exporting.graph, SVG)),
-        command("range", RANGE, exporting.range),
+        command("png", PNG, partial(exporting.graph, PNG), exporting.why_no_graph),
+        command("svg", SVG, partial(exporting.graph, SVG), exporting.why_no_graph),
+        command("range", RANGE, exporting.range, exporting.why_no_range),
         *(
-            command(kind, wording, partial(exporting.recording, kind), separated=kind == "csv")
+            command(
+                kind, wording, partial(exporting.recording, kind), exporting.why_no_recording, separated=kind == "csv"
+            )
             for kind, wording in WORDING.items()
         ),
     ]
@@ -241,11 +247,7 @@ class Exporting(QObject):
 
     def recording(self, kind: Kind) -> None:
         """Write the recording of the current dashboard; for a live session, everything so far."""
-        dashboard = self._workspace.front_dashboard
-        if dashboard is None:
-            self._report(NO_RECORDING)
-            return
-        source = dashboard.session.recording_path
+        source = self._workspace.target_dashboard.session.recording_path
         if source is None:
             self._report("This session is not recorded, so there is nothing to export.")
             return
@@ -262,19 +264,42 @@ class Exporting(QObject):
         else:
             self._begin(ExportJob(out, partial(write_data, source, kind, out)))
 
+    def why_no_recording(self) -> str:
+        """Why there is no recording to write, in a sentence; "" if there may be one."""
+        if self._workspace.front_dashboard is None:
+            return NO_RECORDING
+        return ""
+
+    def why_no_range(self) -> str:
+        """Why there are no curves of a session to write."""
+        if self._workspace.front_page is None:
+            return NO_GRAPH
+        return ""
+
+    def why_no_graph(self) -> str:
+        """Why there is no graph to write."""
+        front = self._workspace.front
+        if front is not None and front.save_picture is not None:
+            return ""
+        return self.why_no_range()
+
     def graph(self, wording: Wording) -> None:
-        """Write the plots of the current dashboard as a picture."""
-        self._view(wording, lambda page, out: page.plots.save_picture(out))
+        """Write the plots of the current dashboard or comparison as a picture."""
+        front = self._workspace.front
+        if front is None or front.save_picture is None:
+            self._view(wording, lambda page, out: page.plots.save_picture(out))
+            return
+        save = front.save_picture
+        out = self._ask(wording, Path.home() / "gpudash-comparison")
+        if out is not None and self._workspace.attempt(lambda: save(out)):
+            self._report(f"Wrote {out}.", good=True)
 
     def range(self) -> None:
         """Write the visible curves in the selection, or else in the visible range, as a table."""
         self._view(RANGE, lambda page, out: page.plots.save_csv(out))
 
     def _view(self, wording: Wording, write: Callable[[PlotsPage, Path], object]) -> None:
-        page = self._workspace.front_page
-        if page is None:
-            self._report(NO_RECORDING)
-            return
+        page = self._workspace.target
         source = page.session.recording_path
         out = self._ask(wording, source or Path.home() / "gpudash")
         if out is None:

@@ -51,10 +51,9 @@ def commands(workspace: Workspace) -> list[Command]:
             "Keys",
             "Every key of the window",
             lambda: _show_page(workspace, "Keys", keys_page(workspace.commands)),
-            ("?",),
+            ("?",),  # a field takes it as text
             id="help.keys",
             keywords="shortcuts keyboard",
-            plot=True,
         ),
         Command(
             "Help",

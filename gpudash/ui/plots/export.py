@@ -51,15 +51,19 @@ class Caption:
     Attributes:
         span: session time.
         wall_origin_s: seconds since the epoch at session time 0, if times are shown as clock times.
+        names: what stands in the line in place of device and range, for a picture without them.
     """
 
     title: str
     device: str
     span: tuple[float, float]
     wall_origin_s: float | None = None
+    names: str = ""
 
     @property
     def line(self) -> str:
+        if self.names:
+            return self.names
         start, end = self.span
         if self.wall_origin_s is not None:
             began, ended = (datetime.fromtimestamp(self.wall_origin_s + each, UTC).astimezone() for each in self.span)
@@ -187,7 +191,7 @@ def picture_size(parts: Sequence[QWidget]) -> QSize:
 
 def _further_px(part: QWidget) -> int:
     """Height of the further lines of a plot's legend, which has no menu in a picture."""
-    if not isinstance(part, TimePlot):
+    if not isinstance(part, TimePlot) or part.legend.isHidden():
         return 0
     return part.legend.picture_height - part.legend.height()
 

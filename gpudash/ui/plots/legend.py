@@ -214,9 +214,9 @@ class LevelKey(PaintedWidget):
 
     @property
     def least_width(self) -> int:
-        """The width in pixels of the names of the first level and of areas, whose colours nothing else names."""
-        areas = [level.name for level in self.levels[1:] if level.style in (PATCH, HATCH)]
-        return sum(self._widths([*(level.name for level in self.levels[:1]), *areas]))
+        """The width in pixels of the names of areas, whose colours nothing else names, and of the first other level."""
+        areas = [level.name for level in self.levels if level.style in (PATCH, HATCH)]
+        return sum(self._widths([level.name for level in self.levels[: len(areas) + 1]]))
 
     def fit(self, room: int) -> int:
         """Show as much text as fits in ``room``; returns the pixels used.

@@ -513,7 +513,7 @@ class TimePlot(QWidget):
             replace(level, text=f"{arrow}{level.text}", name=f"{arrow}{level.name}")
             for arrow, level in zip(above, levels, strict=True)
         ]
-        self.legend.set_levels([*named[:1], *self._areas(), *named[1:]])
+        self.legend.set_levels([*self._areas(), *named])
         content = OverlayContent(
             levels=levels,
             marks=place(marks, geometry.x_of, area.left(), area.right(), overlay.text_width, overlay.elided),
@@ -703,15 +703,19 @@ class TimePlot(QWidget):
 
     def _time_ticks(self, geometry: Geometry) -> Ticks:
         width = geometry.area.width()
+        if self._view.origin_s is not None:
+            start = self._view.origin_s - geometry.origin_s
+            ticks = time_ticks(geometry.x_low - start, geometry.x_high - start, width, relative_to="the start")
+            return Ticks(tuple((t + start, text) for t, text in ticks.marks), ticks.name)
         if self._view.following and self._view.live:
-            return time_ticks(geometry.x_low, geometry.x_high, width, relative=True)
+            return time_ticks(geometry.x_low, geometry.x_high, width, relative_to="now")
         # Clock ticks are placed at round clock times and then converted back to session time.
         origin = geometry.origin_s
         if self._view.wall_origin_s is not None:
             origin += self._view.wall_origin_s()
             ticks = clock_ticks(geometry.x_low + origin, geometry.x_high + origin, width)
         else:
-            ticks = time_ticks(geometry.x_low + origin, geometry.x_high + origin, width, relative=False)
+            ticks = time_ticks(geometry.x_low + origin, geometry.x_high + origin, width)
         return Ticks(tuple((t - origin, text) for t, text in ticks.marks), ticks.name)
 
     def _hidden_changed(self) -> None:

@@ -39,6 +39,7 @@ class TimeView(QObject):
             ``None``.
         least_s, most_s: the narrowest and the widest window.
         since_s: earlier readings are not drawn: what is shown began then, and they are of something else.
+        origin_s: session time from which the axis counts while runs are overlaid at their common start; else ``None``.
 
     Signals:
         changed: the shown range or the following state changed.
@@ -56,6 +57,7 @@ class TimeView(QObject):
         self.wall_origin_s: Callable[[], float] | None = None
         self.least_s, self.most_s = MIN_WINDOW_S, MAX_WINDOW_S
         self.since_s = -math.inf
+        self.origin_s: float | None = None
         self._window_s = self._clamped(window_s)
         self._following = True
         self._held = False
@@ -126,6 +128,8 @@ class TimeView(QObject):
             text = f"{behind:.0f} s"
         else:
             text = format_duration(behind)
+        if self.origin_s is not None:
+            return "Runs from their start"
         if self.held:
             return f"This run ended {text} ago"
         return f"Paused {text} behind"

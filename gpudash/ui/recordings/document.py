@@ -21,10 +21,11 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.devices.names import SIMULATED
+from gpudash.session.recordings.run_names import given_name
 from gpudash.specs import workloads
 from gpudash.system.settings import Settings
 from gpudash.telemetry.recording.recorder import RecordingError
-from gpudash.telemetry.runs import ENDINGS, RunView
+from gpudash.telemetry.runs import ENDINGS, WATCH, RunView
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.dashboard.document import Document
@@ -602,6 +603,8 @@ class RecordingHead(QWidget):
         self.file.setToolTip(plain_tip(str(path)))
         if run is None:
             what = "Session"
+        elif run.workload == WATCH:
+            what = given_name(run.workload, run.device, run.spec)
         else:
             what = f"{workload_title(run.workload)} · {run.device}"
         _write(self.what, name or what)
@@ -636,8 +639,6 @@ class RecordingHead(QWidget):
 def workload_title(name: str) -> str:
     """A workload's title in the window."""
     known = workloads().get(name)
-    if name == "watch":
-        return "Own program"
     if known is None:
         return name
     return known.title

@@ -16,7 +16,7 @@ from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView, QWidge
 
 from gpudash.devices.names import shown_devices
 from gpudash.session.recordings.library import LibraryEntry
-from gpudash.session.recordings.run_names import kind_of_run, run_name
+from gpudash.session.recordings.run_names import kind_of_run, peak_text, run_name
 from gpudash.system.foreign_text import tab_separated
 from gpudash.telemetry.comparing.comparison import value_text
 from gpudash.telemetry.recording.facts import RunFacts
@@ -143,18 +143,9 @@ def peak_sentence(row: LibraryRow) -> str:
 
 def peak_of(row: LibraryRow) -> str:
     """The peak memory of the run itself. If unknown, the highest use of the process or the GPU, and which of them."""
-    found = None
-    if row.run is not None:
-        found = peak_bytes_of(row.run)
-    if row.run is None or found is None:
+    if row.run is None:
         return UNKNOWN
-    if row.run.own_peak_bytes is not None:
-        whole = ""
-    elif row.run.device == "cpu":
-        whole = " (process)"
-    else:
-        whole = " (GPU)"
-    return f"{format_bytes(found)}{whole}"
+    return peak_text(row.run).removesuffix(" allocated") or UNKNOWN
 
 
 def peak_bytes_of(run: RunFacts) -> int | None:

@@ -21,6 +21,7 @@ from PySide6.QtGui import QColor, QFont, QFontMetrics, QMouseEvent, QPainter, QP
 from PySide6.QtWidgets import QAbstractItemView, QListView, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from gpudash.session.recordings.library import LibraryEntry
+from gpudash.session.recordings.run_names import peak_text
 from gpudash.session.recordings.session_runs import NOWHERE
 from gpudash.telemetry.runs import NO_LONGER_WATCHED
 from gpudash.ui.colours import Palette
@@ -31,7 +32,6 @@ from gpudash.ui.recordings.library_table import (
     duration_of,
     ending_of,
     name_of,
-    peak_of,
     peak_sentence,
     runs_of,
 )
@@ -289,12 +289,12 @@ class RunDelegate(QStyledItemDelegate):
         written = f"{sign} {ending}"
         self._write(painter, font, getattr(self.palette, colour), second, written)
         taken = QFontMetrics(font).horizontalAdvance(written)
-        peak = peak_of(row).partition(" (")[0]
-        if peak != UNKNOWN:
+        assert row.run is not None
+        peak = peak_text(row.run)
+        if peak:
             self._write(painter, font, self.palette.text, second.adjusted(taken, 0, 0, 0), f" · {peak}")
         third = QRect(left, inner.top() + 2 * line, width, line)
         self._write(painter, small, self.palette.muted, third, _when(row))
-        assert row.run is not None
         room = QRect(0, 0, scaled(OUTLINE_PX[0]), scaled(OUTLINE_PX[1]))
         room.moveBottomRight(inner.bottomRight())
         self._draw_outline(painter, room, row.run.outline)

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 from PySide6.QtCore import QEvent, QObject, QPoint, QSignalBlocker, QSize, Qt
-from PySide6.QtGui import QStandardItemModel, QWheelEvent
+from PySide6.QtGui import QAction, QKeyEvent, QKeySequence, QStandardItemModel, QWheelEvent
 from PySide6.QtWidgets import (
     QCheckBox,
     QComboBox,
@@ -45,7 +45,8 @@ class ChoiceField(QComboBox):
     """A combo box that ignores the wheel, so that the area around it scrolls; with the focus and Ctrl, the wheel
     works.
 
-    If its text does not fit, it shows the part before the first colon or parenthesis; its popup shows all of it.
+    If its text does not fit, it shows the part before the first colon or parenthesis; its popup shows all of it. A
+    command's key with Ctrl closes the popup, which would swallow it, and runs the command.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -57,6 +58,23 @@ class ChoiceField(QComboBox):
             super().wheelEvent(event)
         else:
             event.ignore()
+
+    def showPopup(self) -> None:
+        self.view().installEventFilter(self)  # Qt gives a popup the keyboard, and a window's shortcuts are off
+        super().showPopup()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if not isinstance(event, QKeyEvent) or event.type() is not QEvent.Type.KeyPress:
+            return super().eventFilter(watched, event)
+        if not event.modifiers() & Qt.KeyboardModifier.ControlModifier:
+            return super().eventFilter(watched, event)
+        keys = QKeySequence(event.keyCombination())
+        for action in self.window().findChildren(QAction):
+            if action.isEnabled() and keys in action.shortcuts():
+                self.hidePopup()
+                action.trigger()
+                return True
+        return super().eventFilter(watched, event)
 
     def sizeHint(self) -> QSize:
         """Wide enough for the longest entry."""

@@ -313,6 +313,21 @@ def test_three_runs_are_drawn_and_the_compared_one_is_chosen(open_runs: Open) ->
     assert [run.label for run in document.runs] == ["c", "a", "b"]
 
 
+def test_rates_of_different_items_have_plots_of_their_own_and_different_programs_are_named_in_a_sentence(
+    open_runs: Open,
+) -> None:
+    program = MADE.but(workload="watch", spec={"command": ["train.py"]}, step_s=2.0, steps=4)
+    document = open_runs(A, program, B)
+    plots = document.overlay.plots
+    assert [plot.spec.unit_name for plot in plots.values() if plot.spec.unit == "number"] == ["items/s", "steps/s"]
+    lengths = [[len(curve.x) for curve in plots[name].shown] for name in ("throughput", "throughput, steps")]
+    assert [[bool(length) for length in each] for each in lengths] == [[True, False, True], [False, True, False]]
+    said = document.headline.text()
+    assert said.startswith("Different programs; only memory compares. B beside A: ")
+    assert said.count("Different programs") == 1 and "seed" not in said
+    assert document.figures.height() >= document.figures.height_of_all, "all figures are seen below the plots"
+
+
 def test_what_was_asked_of_every_run_has_its_column(open_runs: Open) -> None:
     document = open_runs(A, B, MADE.but(spec={"model": "mlp", "precision": "fp16"}))
     assert [column.title for column in document.specs.model.columns] == ["settings and machine", "", "A", "B", "C"]

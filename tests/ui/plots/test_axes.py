@@ -81,12 +81,12 @@ def test_a_logarithmic_axis_has_ticks_at_powers_and_their_parts() -> None:
 
 
 def test_time_counts_back_from_now_or_forward_in_the_session() -> None:
-    live = time_ticks(-60.0, 0.0, 700, relative=True)
+    live = time_ticks(-60.0, 0.0, 700, relative_to="now")
     assert [text for _, text in live.marks] == ["-60", "-50", "-40", "-30", "-20", "-10", "0"]
     assert live.name == "seconds before now"
-    paused = time_ticks(60.0, 180.0, 400, relative=False)
+    paused = time_ticks(60.0, 180.0, 400)
     assert [text for _, text in paused.marks] == ["1:00", "1:30", "2:00", "2:30", "3:00"]
-    assert time_ticks(-7200.0, 0.0, 400, relative=True).name == "minutes before now"
+    assert time_ticks(-7200.0, 0.0, 400, relative_to="now").name == "minutes before now"
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_clock_times_stand_at_whole_hours_of_the_users_clock_and_a_new_day_at_it
 
 
 def test_a_short_window_shows_parts_of_seconds() -> None:
-    assert [text for _, text in time_ticks(61.0, 61.4, 400, relative=False).marks][:2] == ["1:01.0", "1:01.1"]
+    assert [text for _, text in time_ticks(61.0, 61.4, 400).marks][:2] == ["1:01.0", "1:01.1"]
 
 
 def test_memory_rates_and_numbers_begin_at_zero() -> None:

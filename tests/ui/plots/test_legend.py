@@ -1,5 +1,6 @@
 """Curves that the legend hides, isolates and brings back."""
 
+import math
 from dataclasses import replace
 from itertools import pairwise
 
@@ -11,7 +12,7 @@ from pytestqt.qtbot import QtBot
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.ui.colours import DARK
 from gpudash.ui.plots.legend import Legend, LevelKey
-from gpudash.ui.plots.overlay import PlotLevel
+from gpudash.ui.plots.overlay import PATCH, PlotLevel
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.widgets.theme import restyle
 from gpudash.units import GIB
@@ -94,6 +95,15 @@ def test_in_a_narrow_legend_levels_lose_their_values_first_and_the_first_keeps_i
     ]
     assert all(words[0].endswith("…") for words in said[4:]), said
     assert "warning at 85 %: 20.4 GiB" in legend._levels.toolTip(), "and the tooltip says all"
+
+
+def test_what_memory_holds_is_named_before_any_line_across_the_plot(legend: Legend) -> None:
+    predicted = PlotLevel("predicted 22.66 GiB, reached 3.04 GiB with context", "predicted", math.nan, "#fff", "dot")
+    kinds = ("other tensors", "weights", "activations")
+    areas = [PlotLevel(kind, kind, math.nan, "#00f", PATCH) for kind in kinds]
+    legend.set_levels([*areas, predicted, CAPACITY])
+    for width in range(1400, 560, -4):
+        assert key_at(legend, width).texts[: len(kinds)] == list(kinds), width
 
 
 def test_at_no_width_do_curves_and_levels_lie_on_one_another(legend: Legend) -> None:

@@ -11,6 +11,7 @@ from PySide6.QtGui import QWheelEvent
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from gpudash.memory.request_log import Request, RequestLog
 from gpudash.memory.snapshot.history.phases import Band
 from gpudash.ui.colours import Palette
 from gpudash.ui.snapshot.drawing.levels import Levels
@@ -158,3 +159,21 @@ def test_nothing_to_draw_is_nothing_drawn(qtbot: QtBot, palette: Palette) -> Non
     qtbot.keyClick(view, Qt.Key.Key_Right)
     view.zoom(2.0)
     assert view.frame() is None and not view.grab().isNull()
+
+
+@pytest.mark.parametrize("ribbons", [False, True])
+def test_allocated_has_a_patch_beside_its_name_only_if_the_picture_has_its_colour(
+    qtbot: QtBot, palette: Palette, *, ribbons: bool
+) -> None:
+    log = RequestLog()
+    log.take([Request(float(number), number, MIB) for number in range(100)])
+    view = Timeline(palette)
+    qtbot.addWidget(view)
+    view.resize(700, 300)
+    view.show_levels(levels(timed=True), log if ribbons else None)
+    view.show_moments(50, None)
+    image = view.grab().toImage()
+    above = {image.pixelColor(x, y).name() for x in range(700) for y in range(20)}
+    assert (view.ribbons is not None) == ribbons
+    assert palette.curves["reserved"] in above
+    assert (palette.curves["allocated"] in above) != ribbons

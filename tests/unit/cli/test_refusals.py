@@ -91,7 +91,7 @@ REFUSED = {
     "devices --simulate 1125899906842625": "outside 0 to 1 PiB",
     "devices --simulate big": "'big' is not a size",
     "devices --simulate '[8GiB]'": "'[8GiB]' is not a size",
-    f"devices {'--simulate 1GiB ' * 17}": "At most 16 GPUs can be simulated",
+    f"devices {'--simulate 1GiB ' * 17}": "At most 16 GPUs can be simulated, not 17. Leave 1 of them out.",
     "devices --simulate 1GiB --simulate-others 2GiB": "cannot hold 2.00 GiB",
     "monitor --rate 1000": "1000",
     "monitor --seconds 1 --simulate 8": "did you mean 8GiB?",
@@ -114,6 +114,8 @@ REFUSED = {
     "watch --simulate 300MiB -- true": "so simulate 302 MiB or more",
     **{f"demo --scene {scene}": f"There is no scene {scene}. There are scenes 1 to 8." for scene in (0, 9, -1)},
     "export nowhere.gpudash --to csv -o out.csv": "nowhere.gpudash",
+    "export nowhere.gpudash --to csv --output out.csv": "There is no --output; it is --out.",
+    "explain run.gpudash": "There is no command 'explain'. Why memory ran out is said by gpudash runs NAME",
     "open prometheus:http://me:secret@host:9090": "GPUDASH_PROMETHEUS_TOKEN",
 }
 """Command line → what its sentence says."""

@@ -11,6 +11,7 @@ import pytest
 
 from gpudash.cli import run
 from gpudash.system.files import resource
+from gpudash.units import format_bytes
 
 Capture = pytest.CaptureFixture[str]
 
@@ -38,6 +39,30 @@ def test_recordings_are_listed_the_newest_first_with_how_their_runs_ended(folder
     assert lines[2].startswith("old.gpudash#1") and "out of memory" in lines[2]
     assert lines[3].split() == ["damaged.gpudash", "damaged"]
     assert lines[4].endswith("damaged.gpudash is not a recording: it is no SQLite file.")
+
+
+def test_into_a_pipe_a_long_name_is_whole_and_an_ending_never_wraps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    name = f"{'2026-11-30-114453-watched-' * 4}.gpudash"
+    shutil.copy(OUT_OF_MEMORY, tmp_path / name)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert run(["runs", "--folder", str(tmp_path)]) == 0
+    row = capsys.readouterr().out.splitlines()[1]
+    assert row.startswith(f"{name}#1 ") and "  out of memory  " in row
+    monkeypatch.setenv("COLUMNS", "70")
+    assert run(["runs", "--folder", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "out of memory" in shown and name not in shown
+
+
+def test_a_peak_says_what_it_is_a_peak_of(folder: Path, capsys: Capture) -> None:
+    assert run(["runs", "--folder", str(folder), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["recordings"][1]["runs"][0]
+    assert run(["runs", "--folder", str(folder)]) == 0
+    row = capsys.readouterr().out.splitlines()[2]
+    assert row.rstrip().endswith(f"{format_bytes(found['peak_allocated_bytes'])} allocated")
+    assert found["peak_used_bytes"] > found["peak_allocated_bytes"], "the context, and what PyTorch keeps"
 
 
 def test_older_recordings_than_asked_for_are_counted(folder: Path, capsys: Capture) -> None:

@@ -10,7 +10,9 @@ import pytest
 
 from gpudash.cli import build_app, run, watch
 from gpudash.cli.terminal.output import RequestError
+from gpudash.cli.terminal.report import print_watched
 from gpudash.telemetry.recording.recorder import Recorder
+from tests.unit.telemetry.comparing.made import MADE
 
 
 def parsed(*words: str) -> tuple[Sequence[str], watch.WatchOptions]:
@@ -82,3 +84,22 @@ def test_help_tells_of_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None
     assert run(["watch", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "--exit-code" in text and "128 plus the number of a signal" in text
+
+
+def test_a_signal_is_told_as_a_shell_reports_it_and_a_value_that_stayed_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    view = MADE.but(workload="watch", ending="cancelled", loss=2.5).run().view
+    summary = {**view.summary(), "product": "", "exit_code": -2, "report": None, "notes": []}
+    print_watched(summary)
+    lines = capsys.readouterr().err.splitlines()
+    assert any(line.endswith(", exit code 130") for line in lines)
+    assert "loss: 2.5" in lines
+
+
+def test_values_that_changed_are_told_from_first_to_last(capsys: pytest.CaptureFixture[str]) -> None:
+    view = MADE.but(workload="watch", loss=2.5).run().view
+    summary = {**view.summary(), "product": "", "exit_code": 0, "report": None, "notes": []}
+    summary["metrics"]["loss"]["first"] = 3.0
+    print_watched(summary)
+    assert "loss: 3 → 2.5" in capsys.readouterr().err.splitlines()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from gpudash.session.recordings.comparing.comparison_loader import load_run
 from gpudash.session.recordings.replay import Replay
-from gpudash.session.recordings.run_names import differences_of, kind_of_run, process_text, run_name
+from gpudash.session.recordings.run_names import differences_of, kind_of_run, peak_text, process_text, run_name
 from gpudash.specs import TrainingSpec
 from gpudash.telemetry.recording.facts import RunFacts, RunText, run_title, set_run_text, set_title
 from gpudash.telemetry.runs import RunView
@@ -108,3 +109,11 @@ def test_what_was_there_before_a_running_program_was_watched_is_not_its_own() ->
     run = RunView(1, "watch", "cpu", {"pid": 7, "command": ["python", "loop.py"]}, False, 20.0)
     assert process_text(run, 30.0, 25.0) == "loop.py"
     assert process_text(run, 30.0, 10.0) == "gpudash, then loop.py"
+
+
+def test_a_peak_is_the_run_s_own_or_says_whose_it_is() -> None:
+    own = RunFacts(1, "training", "cuda:0", peak_bytes=3 * 2**30, own_peak_bytes=2**30)
+    assert peak_text(own) == "1.00 GiB allocated"
+    assert peak_text(replace(own, own_peak_bytes=None)) == "3.00 GiB (GPU)"
+    assert peak_text(replace(own, device="cpu", own_peak_bytes=None)) == "3.00 GiB (process)"
+    assert peak_text(RunFacts(1, "training")) == ""

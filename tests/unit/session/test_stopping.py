@@ -79,7 +79,7 @@ def test_a_program_that_is_saving_has_its_time_again_when_gpudash_is_ended() -> 
     ("code", "said"),
     [
         (-15, "Ended by SIGTERM, sent by gpudash after your second Ctrl+C."),
-        (-2, "Ended by SIGINT, sent by gpudash after your Ctrl+C."),
+        (-2, "Stopped by you (SIGINT)."),
         (
             0,
             "Ended with exit code 0; gpudash had sent SIGINT after your Ctrl+C and SIGTERM after your second Ctrl+C.",

@@ -65,10 +65,32 @@ def test_utilisation_is_the_share_of_the_time_spent_in_operations(monkeypatch: p
 
 
 def test_between_two_readings_of_the_sensors_only_memory_is_read() -> None:
-    reader = CardReader([SimulatedGpu(0, GIB)])
+    reader = CardReader([SimulatedGpu(0, GIB, others={4711: MIB})])
     reader.read(0.0)
     (sample,) = samples(reader, 0.05, "gpu")
     assert set(sample.values) == {"used_bytes", "free_bytes", "total_bytes", "process_bytes"} and not sample.states
+
+
+def test_a_card_that_stays_idle_is_written_once_a_second_and_leaves_no_gap() -> None:
+    reader = CardReader([SimulatedGpu(0, GIB), SimulatedGpu(1, GIB, others={4711: MIB})])
+    ticks = [number / 20 for number in range(61)]
+    rows = [sample for now_s in ticks for sample in samples(reader, now_s, "gpu")]
+    idle = [sample for sample in rows if sample.device == "SIM-0-1GiB"]
+    assert [sample.time_s for sample in idle] == [0.0, 1.0, 2.0, 3.0]
+    assert all(sample.values["gpu_utilisation"] == 0.0 for sample in idle[1:])
+    assert len(rows) - len(idle) == len(ticks), "a card that is used is read in every tick"
+
+
+def test_a_card_that_is_used_again_was_idle_until_the_tick_before() -> None:
+    card = SimulatedGpu(0, GIB)
+    reader = CardReader([card])
+    for now_s in (0.0, 0.05, 0.1):
+        reader.read(now_s)
+    address = card.allocate(MIB)
+    before, now = samples(reader, 0.15, "gpu")
+    assert (before.time_s, before.values["used_bytes"]) == (0.1, 0)
+    assert now.time_s == 0.15 and now.values["used_bytes"] == CONTEXT_BYTES + card.reserved_bytes()
+    card.release(address)
 
 
 def test_our_process_and_the_simulated_others_are_listed_and_those_are_marked() -> None:

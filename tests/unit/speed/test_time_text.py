@@ -44,6 +44,8 @@ def test_what_holds_a_step_back_stands_within_a_sentence() -> None:
     assert bound_text(made_up_time()) == "compute-bound: 70 % of the GPU's time is in convolutions"
     waiting = made_up_time(bound="launches", device_s=0.09)
     assert bound_text(waiting) == "launch-bound: for 71 % of the step the GPU waits for Python"
+    hardly = made_up_time(bound="launches", device_s=0.295)
+    assert bound_text(hardly) == "launch-bound: the kernels are so small that starting them takes longest"
 
 
 def test_operations_of_no_known_kind_are_counted_and_have_their_share_of_the_time() -> None:

@@ -12,7 +12,7 @@ from gpudash.drawing.axes import Style
 from gpudash.session.recordings.comparing.comparison_loader import CancelledError, load_run, split_run
 from gpudash.system.threads import joined
 from gpudash.telemetry.comparing import MOST_RUNS, ComparedRun
-from gpudash.telemetry.comparing.comparison import LETTERS
+from gpudash.telemetry.comparing.comparison import LETTERS, RUN_CURVES
 from gpudash.telemetry.comparing.curves import MEMORY, Quantity, aligned, shared_memory
 from gpudash.telemetry.plots import LAID_OVER, CurveSpec, PlotSpec
 from gpudash.telemetry.readings import Key
@@ -22,9 +22,8 @@ from gpudash.telemetry.store import Store
 
 logger = logging.getLogger(__name__)
 
-COLOURS = ("d2h", "h2d", "inputs", "memory_clock", "difference", "loss")
 STYLES: tuple[Style, ...] = ("solid", "solid", "solid", "solid", "solid", "dash")
-"""Style of each run, distinct from the bands of memory; the last is also that of a loss, and so dashed."""
+"""Style of each run, in the colours of `RUN_CURVES`; the last is also that of a loss, and so dashed."""
 
 JOIN_S = 1.0
 
@@ -46,6 +45,7 @@ class OverlaidRuns:
 
     Attributes:
         problem: why a run could not be read, one sentence; "" if none.
+        span: session times of the common start and the latest end of what is drawn; ``None`` while nothing is.
     """
 
     def __init__(self, store: Store, load: Load = _load) -> None:
@@ -58,6 +58,7 @@ class OverlaidRuns:
         self._number = 0
         self._thread: threading.Thread | None = None
         self.problem = ""
+        self.span: tuple[float, float] | None = None
 
     @property
     def chosen(self) -> bool:
@@ -67,6 +68,7 @@ class OverlaidRuns:
     def choose(self, places: Sequence[Path], began_s: float) -> None:
         """Overlay these runs, the first `MOST_RUNS` of them, starting at ``began_s`` of the session's time."""
         self._places = tuple(map(str, places[:MOST_RUNS]))
+        self.span = None
         self._begin(began_s)
 
     def align(self, began_s: float) -> None:
@@ -79,7 +81,7 @@ class OverlaidRuns:
         self._number += 1
         self.problem = ""
         if not self._places:
-            self._publish(self._number, (), {})
+            self._publish(self._number, (), {}, None)
             return
         work = threading.Thread(
             target=self._work, args=(self._number, self._places, began_s), name="gpudash-laid-runs", daemon=True
@@ -106,16 +108,25 @@ class OverlaidRuns:
             curves = _series_of(run, memory, began_s)
             shown.append((letter, run.label, frozenset(curves)))
             series |= {(LAID_OVER, name, letter): curve for name, curve in curves.items()}
-        self._publish(number, shown, series)
+        ends = [extent[1] for curve in series.values() if (extent := curve.extent()) is not None]
+        span = None
+        if ends:
+            span = (began_s, max(ends))
+        self._publish(number, shown, series, span)
 
     def _publish(
-        self, number: int, shown: Sequence[tuple[str, str, frozenset[str]]], series: Mapping[Key, Series]
+        self,
+        number: int,
+        shown: Sequence[tuple[str, str, frozenset[str]]],
+        series: Mapping[Key, Series],
+        span: tuple[float, float] | None,
     ) -> None:
         with self._store.lock:
             # A newer choice has been made: its own thread has the last word.
             if number != self._number:
                 return
             self._shown = tuple(shown)
+            self.span = span
             self._store.lay_over(series)
 
     def on(self, plots: Sequence[PlotSpec]) -> tuple[PlotSpec, ...]:
@@ -132,7 +143,8 @@ class OverlaidRuns:
             key = (LAID_OVER, plot.id, letter)
             note = f"{label}, from its start"
             name = f"{letter} {label}"
-            curve = CurveSpec(key, name, plot.unit, COLOURS[place], STYLES[place], unit_name=plot.unit_name, note=note)
+            colour, style = RUN_CURVES[place], STYLES[place]
+            curve = CurveSpec(key, name, plot.unit, colour, style, unit_name=plot.unit_name, note=note)
             found.append(curve)
         return found
 

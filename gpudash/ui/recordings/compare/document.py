@@ -41,6 +41,7 @@ from gpudash.telemetry.comparing.curves import Alignment, common_marks
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.ui.colours import Palette, mixed
 from gpudash.ui.dashboard.document import Document
+from gpudash.ui.plots.export import Caption, as_png, picture, vector_picture, write_picture
 from gpudash.ui.recordings.compare.overlay import Laying, Overlay
 from gpudash.ui.recordings.compare.plots import LetterLegend, run_row
 from gpudash.ui.widgets.fields import ChoiceField
@@ -597,6 +598,8 @@ class CompareDocument(Document):
         self._laying_changed()
         self._layers.setCurrentWidget(self._page)
         self._share_height()
+        if self.overlay.plots:
+            self.save_picture = self._save_graph
         self._names = [run.label for run in self.runs]
         self.title = comparison_title(self._names)
         self.title_tip = "\n".join(
@@ -634,7 +637,9 @@ class CompareDocument(Document):
         self.figures.show_comparison(comparison)
         said = headline(comparison)
         if len(self.runs) > 2:
-            said = f"{differences_text(self.runs)} B beside A: {said[:1].lower()}{said[1:]}"
+            of_all = differences_text(self.runs)
+            said = said.removeprefix(of_all).lstrip()
+            said = f"{of_all} B beside A: {said[:1].lower()}{said[1:]}"
         self.headline.setText(said)
         self.notes.setText("\n".join(comparison.notes))
         self.notes.setVisible(bool(comparison.notes))
@@ -664,6 +669,19 @@ class CompareDocument(Document):
         """Copy a picture of the comparison."""
         QGuiApplication.clipboard().setPixmap(self.grab())
         self.said.emit("Copied the comparison as a picture.")
+
+    def _save_graph(self, path: Path) -> None:
+        """Write the plots with their legend as a picture.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        parts = [self.legend, *self.overlay.picture_parts]
+        caption = Caption(self.title, "", (0.0, 0.0), names=f"{len(self.runs)} runs, compared with A")
+        if path.suffix.lower() == ".svg":
+            write_picture(path, vector_picture(parts, caption, self._palette))
+        else:
+            write_picture(path, as_png(picture(parts, caption, self._palette, self.devicePixelRatioF())))
 
     def close_document(self) -> None:
         """Stop reading."""

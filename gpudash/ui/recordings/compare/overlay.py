@@ -51,6 +51,36 @@ class Laying:
     offset: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """What a plot shows: a quantity, of those runs whose throughput counts this ``item``; "" for all runs."""
+
+    quantity: Quantity
+    item: str = ""
+
+    def curve(self, run: ComparedRun, laying: Laying) -> Curve:
+        """The curve of a run; empty if it is not of this plot."""
+        if self.item and item_of(run.view.workload) != self.item:
+            return EMPTY
+        return aligned(run, self.quantity, laying.alignment, laying.mark)
+
+
+def _subjects(runs: Sequence[ComparedRun]) -> dict[str, _Subject]:
+    """The plots for these runs by their names; rates of different items do not share an axis."""
+    found = {"loss": _Subject("loss")}
+    for item in dict.fromkeys(item_of(run.view.workload) for run in runs):
+        name = "throughput"
+        if name in found:
+            name = f"throughput, {item}"
+        subject = _Subject("throughput", item)
+        if any(len(subject.curve(run, Laying()).x) for run in runs):
+            found[name] = subject
+    memory = shared_memory(runs)
+    if memory is not None:
+        found[memory] = _Subject(memory)
+    return {name: one for name, one in found.items() if any(len(one.curve(run, Laying()).x) for run in runs)}
+
+
 class Overlay(QFrame):
     """The plots, one below the other."""
 
@@ -66,8 +96,9 @@ class Overlay(QFrame):
         self._laid_once = False
         self._dirty = True
         self._pointed = False
-        self._curves: dict[Quantity, list[Curve]] = {}
-        self.plots: dict[Quantity, OverlayPlot] = {}
+        self._curves: dict[str, list[Curve]] = {}
+        self._subjects: dict[str, _Subject] = {}
+        self.plots: dict[str, OverlayPlot] = {}
         self.difference = OverlayPlot(MINUS.upper(), "loss", "", self.axis, palette, signed=True)
         self.difference.outdated.connect(self.touch)
         self.places = TimeAxis(palette)
@@ -113,10 +144,7 @@ class Overlay(QFrame):
     def set_runs(self, runs: Sequence[ComparedRun]) -> None:
         """Show these runs, the first one as A."""
         self._runs = list(runs)
-        memory = shared_memory(self._runs)
-        wanted: list[Quantity] = [name for name in ("loss", "throughput") if any(self._has(run, name) for run in runs)]
-        if memory is not None:
-            wanted.append(memory)
+        self._subjects = _subjects(self._runs)
         for plot in self.plots.values():
             for gone in (plot.heading, plot):
                 self._column.removeWidget(gone)
@@ -124,25 +152,33 @@ class Overlay(QFrame):
         self.plots = {}
         self.quantity.blockSignals(True)
         self.quantity.clear()
-        for place, name in enumerate(wanted):
-            title, unit, unit_name = _PLAIN.get(name, (f"MEMORY, {name.upper()}", "bytes", ""))
-            if name == "throughput":
-                unit_name = f"{item_of(runs[0].view.workload)}/s"
+        for place, (name, subject) in enumerate(self._subjects.items()):
+            title, unit, unit_name = _PLAIN.get(subject.quantity, (f"MEMORY, {name.upper()}", "bytes", ""))
+            if subject.item:
+                unit_name = f"{subject.item}/s"
             plot = self.plots[name] = OverlayPlot(title, unit, unit_name, self.axis, self._palette)
             plot.outdated.connect(self.touch)
             self._column.insertWidget(2 * place, plot.heading)
             self._column.insertWidget(2 * place + 1, plot, 3)
             self.quantity.addItem(f"memory, {name}" if name in MEMORY else name, name)
-        both = (place for place, name in enumerate(wanted) if all(self._has(run, name) for run in self._runs[:2]))
+        both = (place for place, name in enumerate(self._subjects) if all(self._has(run, name) for run in runs[:2]))
         self.quantity.setCurrentIndex(next(both, 0))
         self.quantity.blockSignals(False)
         for part in (self._chooser_row, self.difference, self.places, self.readout):
-            part.setVisible(bool(wanted))
-        self.nothing.setVisible(not wanted)
+            part.setVisible(bool(self._subjects))
+        self.nothing.setVisible(not self._subjects)
         self.set_palette(self._palette)
 
-    def _has(self, run: ComparedRun, name: Quantity) -> bool:
-        return len(aligned(run, name, "start").x) > 0
+    def _has(self, run: ComparedRun, name: str) -> bool:
+        return len(self._subjects[name].curve(run, Laying()).x) > 0
+
+    @property
+    def picture_parts(self) -> list[QWidget]:
+        """The widgets that make a picture of the plots, from top to bottom."""
+        plots: list[QWidget] = []
+        for plot in self.plots.values():
+            plots += [plot.heading, plot]
+        return [*plots, self._chooser_row, self.difference, self.places]
 
     def set_laying(self, laying: Laying) -> None:
         """Align the runs in another way; the view is kept if the axis stays the same."""
@@ -161,8 +197,8 @@ class Overlay(QFrame):
         self._laid_once = True
         self.touch()
 
-    def _laid(self, place: int, run: ComparedRun, name: Quantity) -> Curve:
-        curve = aligned(run, name, self._laying.alignment, self._laying.mark)
+    def _laid(self, place: int, run: ComparedRun, name: str) -> Curve:
+        curve = self._subjects[name].curve(run, self._laying)
         if place == 1:
             return curve.moved(self._laying.offset)
         return curve
@@ -199,7 +235,7 @@ class Overlay(QFrame):
         return True
 
     def _show_difference(self) -> None:
-        name: Quantity = self.quantity.currentData()
+        name: str = self.quantity.currentData()
         spec = self.plots[name].spec
         self.difference.set_subject(f"{MINUS.upper()}, {spec.title}", spec.unit, spec.unit_name)
         curve = self._difference(name, self.difference.columns)
@@ -207,20 +243,20 @@ class Overlay(QFrame):
         self.difference.show_curves([curve])
         self.difference.set_description(f"{MINUS}; above 0 B has more.")
 
-    def _why_apart(self, name: Quantity) -> str:
+    def _why_apart(self, name: str) -> str:
         """Why there is no difference to draw."""
         for letter, curve in zip(LETTERS, self._curves.get(name, ())[:2], strict=False):
             if not len(curve.x):
                 return f"{letter} has no {self.quantity.currentText()}."
         return APART
 
-    def _difference(self, name: Quantity, columns: int) -> Curve:
+    def _difference(self, name: str, columns: int) -> Curve:
         curves = self._curves.get(name, [])
         if len(curves) > 1:
             return difference(curves[0], curves[1], *self.axis.range(), columns)
         return EMPTY
 
-    def _description(self, name: Quantity) -> str:
+    def _description(self, name: str) -> str:
         plot, parts = self.plots[name], []
         for letter, curve in zip(LETTERS, self._curves.get(name, ()), strict=False):
             known = curve.y[np.isfinite(curve.y)]

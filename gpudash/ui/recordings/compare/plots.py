@@ -13,11 +13,11 @@ from PySide6.QtWidgets import QGridLayout, QWidget
 
 from gpudash.drawing.axes import Autoscale, Style, Ticks, Unit, format_value, value_ticks
 from gpudash.telemetry.comparing import MOST_RUNS, ComparedRun, Curve
-from gpudash.telemetry.comparing.comparison import LETTERS, MINUS, value_text
+from gpudash.telemetry.comparing.comparison import LETTERS, MINUS, RUN_CURVES, value_text
 from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
 from gpudash.telemetry.runs import ENDINGS, whose_peak
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.canvas import Drag, Gestures
+from gpudash.ui.plots.canvas import MIN_HEIGHT_PX, Drag, Gestures
 from gpudash.ui.plots.overlay import PEN_STYLES
 from gpudash.ui.plots.painting.geometry import Geometry
 from gpudash.ui.plots.plot import TimePlot
@@ -103,9 +103,6 @@ def run_row(run: ComparedRun) -> LegendRow:
     return LegendRow(run.label, " · ".join(more), run.recording)
 
 
-_CURVES = ("allocated", "loss", "h2d", "d2h", "link", "capacity")
-"""Names in `Palette.curves` whose colours are easy to tell apart, also for colour-blind users."""
-
 _STYLES: tuple[Style, ...] = ("solid", "dash", "dot", "dashdot", "dashdotdot", "dash")
 
 STYLE_NAMES = ("solid", "dashed", "dotted", "dash-dotted", "dash-dot-dotted", "dashed")
@@ -117,10 +114,13 @@ RIGHT_PX = 8.0
 
 TIME_TICK_PX = 80.0
 
+LEAST_PX = 56
+"""Least height of a plot, which leaves room for the figures below."""
+
 
 def run_pen(place: int, palette: Palette) -> QPen:
     """The pen that plots use for the run at index ``place``, from 0."""
-    colour = palette.curves[_CURVES[place % MOST_RUNS]]
+    colour = palette.curves[RUN_CURVES[place % MOST_RUNS]]
     return QPen(QColor(colour), 1, PEN_STYLES[_STYLES[place % MOST_RUNS]])
 
 
@@ -191,6 +191,7 @@ class OverlayPlot(TimePlot):
         self.gestures.area_resized.connect(self.outdated)
         self.gestures.y_zoomed.connect(self.outdated)
         self.legend.hide()
+        self.tighten(MIN_HEIGHT_PX - LEAST_PX)
         self.heading = PlainLabel(title, role="title")
         self.shown: list[Curve] = []
 
@@ -221,7 +222,7 @@ class OverlayPlot(TimePlot):
         unit, unit_name = self.spec.unit, self.spec.unit_name
         if self._signed:
             return CurveSpec(("compared", "difference", None), MINUS, unit, "difference", unit_name=unit_name)
-        colour, style = _CURVES[place % MOST_RUNS], _STYLES[place % MOST_RUNS]
+        colour, style = RUN_CURVES[place % MOST_RUNS], _STYLES[place % MOST_RUNS]
         letter = LETTERS[place]
         return CurveSpec(("compared", letter, None), letter, unit, colour, style, unit_name=unit_name)
 

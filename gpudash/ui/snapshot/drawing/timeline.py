@@ -309,9 +309,13 @@ class Timeline(QWidget):
                 from_ = ""
             else:
                 from_ = f"{format_bytes(before[place])} to "
-            pieces.append((f"{name} {from_}{format_bytes(size)}", curves[name]))
+            colour = curves[name]
+            # Ribbons have the colours of what they hold, and none of allocated memory as a whole.
+            if name == "allocated" and self.ribbons is not None:
+                colour = self._palette.text
+            pieces.append((f"{name} {from_}{format_bytes(size)}", colour))
         for text, colour in pieces:
-            if colour:
+            if colour and colour != self._palette.text:
                 painter.fillRect(QRectF(x, middle - 4, 9, 9), QColor(colour))
                 x += 14
             painter.setPen(QColor(self._palette.text if colour else self._palette.muted))

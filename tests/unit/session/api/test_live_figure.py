@@ -44,7 +44,7 @@ def figure(notebook: Notebook) -> Iterator[LiveFigure]:
 
 
 def test_it_shows_what_the_names_hold_and_where_no_widget_is_shown_the_same_as_text(figure: LiveFigure) -> None:
-    assert figure.widget.table["rows"] == [["kept", "4.00 KiB", HOSTILE, ""]]
+    assert figure.widget.table["rows"] == [["kept", "4 KiB", HOSTILE, ""]]
     shown, _metadata = figure._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in shown
     assert "kept" in shown["text/plain"]
