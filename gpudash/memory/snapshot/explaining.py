@@ -118,6 +118,7 @@ def explain_history(
     edit = NO_EDIT
     if found.growing and _is_replayed(history):
         leak = Leak.of(history, at, found.growing, source)
+        found = replace(found, headline=f"{found.headline} {leak.hooks_text()}".rstrip())
         edit = ProgramEdit(
             leak.edit(history), leak.patch(history, source), leak.keeps_numbers(history), leak.in_variables()
         )

@@ -456,6 +456,34 @@ def test_models_of_earlier_folds_are_moved_to_host_memory_at_the_end_of_each() -
     assert found.remedies[0].verified_by == "replay"
 
 
+KEPT_ERROR = {
+    9: "def build():",
+    10: "    model = Net().cuda()",
+    11: "    train(model)",
+    88: "for size in sizes:",
+    89: "    try:",
+    90: "        build()",
+    91: "    except ValueError as error:",
+    92: "        last_error = error",
+}
+
+
+@pytest.mark.parametrize("statement", ["last_error = error", "errors.append(error)"])
+def test_models_that_the_traceback_of_a_kept_exception_holds_are_told_so_with_what_to_keep_instead(
+    statement: str,
+) -> None:
+    found = folds({**KEPT_ERROR, 92: f"        {statement}"}, keeps=True)
+    assert f"train.py:92 ({statement}) keeps 150 MiB of earlier ones, as the traceback of an exception" in found.cause
+    kept = statement.replace("error)", "error.with_traceback(None))").replace("= error", "= error.with_traceback(None)")
+    assert changed(found.remedies[0].patch) == [f"-        {statement}", f"+        {kept}"]
+    assert found.remedies[0].verified_by == "replay" and "str(error)" in found.remedies[0].change
+
+
+@pytest.mark.parametrize("statement", ["last_error = str(error)", "print(error)", "last_error = other"])
+def test_an_exception_that_is_not_kept_holds_no_model(statement: str) -> None:
+    assert "traceback" not in folds({**KEPT_ERROR, 92: f"        {statement}"}, keeps=True).cause
+
+
 def test_models_that_nothing_in_the_source_keeps_are_told_without_an_edit() -> None:
     found = folds({number: line for number, line in FOLDS.items() if number != 92}, keeps=True)
     assert found.cause.startswith("6 models from train.py:10 are on the GPU at a time, 150 MiB for the earlier ones")
