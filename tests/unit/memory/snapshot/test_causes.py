@@ -112,6 +112,13 @@ def test_the_batch_is_found_where_programs_write_it(program: str, line: str) -> 
     assert "a batch of 16 in place of 64, 4 of them for each optimizer step" in remedies[0].change
 
 
+def test_only_what_is_there_is_named_beside_a_step() -> None:
+    made = Made(capacity=200 * MIB)
+    made.malloc(166 * MIB, WEIGHTS)
+    made.until_full(14 * MIB, 0)
+    assert explained(made.snapshot()).cause.startswith("Weights take 166 MiB, and leave too little for one step")
+
+
 def test_of_a_single_sample_no_half_is_offered() -> None:
     words = [remedy.change for remedy in explained_with("loader = DataLoader(data, batch_size=1)").remedies]
     assert words and not any("half the batch" in text or "a batch of" in text for text in words)
@@ -131,7 +138,7 @@ def test_a_batch_is_smaller_also_where_a_step_takes_little_beside_what_the_train
     made.until_full(14 * MIB, 0)
     lines = ["batch_size = 64", *[""] * 38, *STEP.splitlines()]
     found = explained(made.snapshot(), source=lambda _file, line: lines[line - 1] if line <= len(lines) else "")
-    assert found.cause.startswith("Weights, gradients and the optimizer's state take 166 MiB, and leave too little")
+    assert found.cause.startswith("Weights and gradients take 166 MiB, and leave too little")
     assert changed(found.remedies[0].patch) == ["-batch_size = 64", "+batch_size = 16"]
 
 
