@@ -126,7 +126,7 @@ class Leak:
         return ""
 
     def hooks_text(self) -> str:
-        """Which hooks keep something, for the headline, which names the lines that allocate it; "" if none does."""
+        """Which hooks keep something, as `Growth.kept_by` of the line that allocates it; "" if none does."""
         hooks = dict.fromkeys(keeper for keeper, _value in self.keepers if keeper.in_hook)
         return " ".join(
             f"{short(keeper.place[0])}:{keeper.place[1]} ({keeper.statement}), a hook, keeps each {keeper.name}."
