@@ -340,6 +340,8 @@ def test_a_file_that_has_changed_since_says_so_and_the_lines_of_the_run_are_show
     )
     numbers = [number for number, kind, _text in shown(page) if kind != "added"]
     assert numbers == [0, 4, 0, 8, ALLOCATES, 10, KEEPS, FAILS], "gaps stand for what nobody kept"
+    texts = {number: text for number, kind, text in shown(page) if kind != "added"}
+    assert texts[ALLOCATES] == "    out = model(x)" and texts[4].startswith("model = "), "indented as they were"
     assert page.program.change.why_not.text().startswith("leak.py has other lines than the run had")
 
 
