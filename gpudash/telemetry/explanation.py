@@ -135,6 +135,8 @@ class Growth:
         bytes: bytes left so far.
         steps: number of steps that left something.
         stride: steps from one of them to the next.
+        kept_by: the statement that keeps it, in a sentence, where that is in no function that the line is called from,
+            as in a hook; "" otherwise.
     """
 
     file: str
@@ -146,6 +148,7 @@ class Growth:
     steps: int
     first_step: int
     stride: float = 1.0
+    kept_by: str = ""
 
     @property
     def every(self) -> str:

@@ -10,7 +10,7 @@ from PySide6.QtGui import QColor, QFontMetrics
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from gpudash.devices.names import Device, Gpu, short_product
+from gpudash.devices.names import Device, Gpu, short_product, simulated_gpu
 from gpudash.telemetry.metrics import GPU_METRICS, SENSORS
 from gpudash.telemetry.records import Sample, State
 from gpudash.telemetry.store import Store
@@ -163,6 +163,13 @@ def test_each_state_of_a_gpu_has_its_words(state: State, words: str) -> None:
     store = Store()
     store.apply(Sample(1.0, "gpu", gpu(0).uuid, {"used_bytes": None}, {"used_bytes": state}))
     assert gpu_card(store, gpu(0), "cuda:0", 0.85).state == words
+
+
+def test_a_simulated_card_that_answers_no_more_has_no_driver_to_blame() -> None:
+    store = Store()
+    card = simulated_gpu(0, GIB)
+    store.apply(Sample(1.0, "gpu", card.uuid, {"used_bytes": None}, {"used_bytes": State.STALE}))
+    assert gpu_card(store, card, "sim:0", 0.85).state == "the program is ending"
 
 
 @pytest.mark.parametrize(

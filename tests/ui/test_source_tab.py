@@ -63,6 +63,30 @@ def test_the_gutter_fills_while_the_program_runs(open_window: OpenWindow, script
     assert "line 5 held 20 MiB, 1 MiB more every step" in tab.view.accessibleDescription()
 
 
+def test_once_the_program_has_ended_the_peak_is_shown_although_its_run_goes_on(qtbot: QtBot, script: Path) -> None:
+    session = _running(script)
+    now = [0.0]
+    tab = SourceTab(DARK, clock=lambda: now[0])
+    qtbot.addWidget(tab)
+    log = session.requests.made("sim:0")
+    tab.refresh(log, session.store.run, None)
+    assert tab.foot.text() == NOW
+    now[0] += 1.0
+    tab.refresh(log, session.store.run, None, program_ended=True)
+    assert session.running and tab.foot.text() == PEAK
+
+
+def test_of_a_file_that_cannot_be_read_the_lines_are_listed_without_their_text(qtbot: QtBot, script: Path) -> None:
+    session = _running(script)
+    script.unlink()
+    tab = SourceTab(DARK)
+    qtbot.addWidget(tab)
+    tab.refresh(session.requests.made("sim:0"), session.store.run, None)
+    source = tab.view.source
+    assert source is not None and tab.note.isVisibleTo(tab) and "cannot be read here" in tab.note.text()
+    assert [(row.number, row.bytes, row.text) for row in source.rows] == [(2, 64 * MIB, ""), (5, 20 * MIB, "")]
+
+
 def test_the_text_stays_where_it_is_while_figures_change(qtbot: QtBot, script: Path) -> None:
     session = _running(script)
     now = [0.0]

@@ -130,6 +130,7 @@ def read_source(found: Explanation, file: str, change: Remedy | None, folder: st
             rows = [SourceRow(number, _shown(line)) for number, line in enumerate(lines[:MOST_ROWS], 1)]
             return _annotated(found, file, rows, change, folder, "")
         why = f"{short(file)} has changed since the run"
+        kept = {number: _indented(number, line, lines) for number, line in kept.items()}
     if not kept:
         return None
     rows = list(_with_gaps(kept))
@@ -232,6 +233,22 @@ def _kept(found: Explanation, file: str, change: Remedy | None, folder: str) -> 
         for (name, number), text in kept_lines(change.patch).items():
             if _path(folder, name) == file:
                 yield number, text.rstrip("\r")
+
+
+def _indented(number: int, line: str, lines: Sequence[str]) -> str:
+    """A line of a call site, which is stored without its indentation, with that of the same line nearby in a file.
+
+    Args:
+        number: the line's number in the run.
+        line: the line as stored.
+        lines: the file's lines now.
+    """
+    if line[:1].isspace():
+        return line
+    same = [place for place, text in enumerate(lines) if text.strip() == line.strip()]
+    if not same:
+        return line
+    return lines[min(same, key=lambda place: abs(place + 1 - number))]
 
 
 def _with_gaps(kept: Mapping[int, str]) -> Iterator[SourceRow]:

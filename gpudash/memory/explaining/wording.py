@@ -200,7 +200,9 @@ def _leak(state: MemoryState, growing: Sequence[Growth]) -> str:
     steps = growing[0].steps
     if any(growth.stride > 1.0 for growth in growing):
         steps = state.step - min(growth.first_step for growth in growing)
-    return f"{kept}: {format_pair(held, state.limit)} after {steps} steps."
+    sentences = [f"{kept}: {format_pair(held, state.limit)} after {steps} steps."]
+    sentences += dict.fromkeys(growth.kept_by for growth in growing if growth.kept_by)
+    return " ".join(sentences)
 
 
 def _kept_alive(growing: Sequence[Growth]) -> str:

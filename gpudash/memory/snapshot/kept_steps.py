@@ -125,6 +125,14 @@ class Leak:
             return edit_of_statement(kept)
         return ""
 
+    def hooks_text(self) -> str:
+        """Which hooks keep something, as `Growth.kept_by` of the line that allocates it; "" if none does."""
+        hooks = dict.fromkeys(keeper for keeper, _value in self.keepers if keeper.in_hook)
+        return " ".join(
+            f"{short(keeper.place[0])}:{keeper.place[1]} ({keeper.statement}), a hook, keeps each {keeper.name}."
+            for keeper in hooks
+        )
+
     def keeps_numbers(self, history: History) -> bool:
         """Whether scalars stay on the device after the edit, because the program reads them as tensors."""
         return any(keeper.is_read_as_tensor and _is_number(history, value) for keeper, value in self.keepers)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from gpudash.memory.explaining.call_sites import SourceLine
@@ -69,6 +69,7 @@ class Keeper:
             as ``torch.stack(losses)`` or ``losses[-1].item()``.
         made: line whose result it keeps.
         is_in_variable: whether a variable holds the value, too, until the next iteration assigns it anew.
+        in_hook: whether it is in a hook of a module.
         span: position of ``text`` in the file: line and column of its start and its end, as in `Rewrite`.
     """
 
@@ -85,6 +86,7 @@ class Keeper:
     without_backward: bool = False
     is_read_as_tensor: bool = False
     is_in_variable: bool = False
+    in_hook: bool = False
     span: tuple[int, int, int, int] | None = None
 
     def edit(self, *, is_number: bool) -> str:
@@ -258,15 +260,77 @@ def _hooked_of(file: str, path: Sequence[ast.AST]) -> Iterator[Keeper]:
     module = path[0]
     maker = path[-1]
     assert isinstance(maker, ast.stmt)
-    hooks: set[str] = set()
+    place = (file, maker.lineno)
+    for hook, fixed in _hooks(module):
+        given = [argument.arg for argument in hook.args.args[1:]]
+        names = dict.fromkeys((*given, *(f"{name}[0]" for name in given)), place)
+        for inner in _statements([module, hook]):
+            for keeper in _keeping(file, inner, path, place, names):
+                if not _is_overwritten(inner[-1], fixed) and not _is_emptied(module, inner[-1]):
+                    yield replace(keeper, in_hook=True)
+
+
+def _hooks(module: ast.AST) -> Iterator[tuple[ast.FunctionDef, set[str]]]:
+    """Functions that a file registers as hooks, or whose makers' results it registers; each with the names that are the
+    same at every call.
+    """
+    registered: set[str] = set()
+    makers: set[str] = set()
     for node in ast.walk(module):
-        if isinstance(node, ast.Call) and _method(node) in HOOKS:
-            hooks.update(ast.unparse(argument).rpartition(".")[2] for argument in node.args)
+        if not isinstance(node, ast.Call) or _method(node) not in HOOKS:
+            continue
+        for argument in node.args:
+            if isinstance(argument, ast.Call):
+                makers.add(_name_of(argument))
+            else:
+                registered.add(ast.unparse(argument).rpartition(".")[2])
     for node in ast.walk(module):
-        if isinstance(node, ast.FunctionDef) and node.name in hooks:
-            names = dict.fromkeys((argument.arg for argument in node.args.args[1:]), (file, maker.lineno))
-            for inner in _statements([module, node]):
-                yield from _keeping(file, inner, path, (file, maker.lineno), names)
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        if node.name in registered:
+            yield node, _module_of(node)
+        if node.name in makers:
+            yield from _hooks_made(node)
+
+
+def _hooks_made(maker: ast.FunctionDef) -> Iterator[tuple[ast.FunctionDef, set[str]]]:
+    """The functions that a function defines and returns."""
+    returned = {ast.unparse(node.value) for node in ast.walk(maker) if isinstance(node, ast.Return) and node.value}
+    for node in maker.body:
+        if isinstance(node, ast.FunctionDef) and node.name in returned:
+            yield node, _module_of(node) | {argument.arg for argument in maker.args.args}
+
+
+def _module_of(hook: ast.FunctionDef) -> set[str]:
+    """The name of a hook's module, which is its first argument."""
+    return {argument.arg for argument in hook.args.args[:1]}
+
+
+def _is_overwritten(statement: ast.AST, fixed: set[str]) -> bool:
+    """Whether a statement stores under a key of ``fixed`` names alone, so that each call replaces what the last one
+    stored.
+    """
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Subscript):
+        return False
+    used = {node.id for node in ast.walk(statement.targets[0].slice) if isinstance(node, ast.Name)}
+    return bool(used) and used <= fixed
+
+
+def _is_emptied(module: ast.AST, statement: ast.AST) -> bool:
+    """Whether a file empties, anywhere or in a loop of its own, what a hook's statement fills."""
+    assert isinstance(statement, ast.stmt)
+    containers = set()
+    for container, _expression, _is_added in _stored(statement):
+        root = container
+        if isinstance(root, ast.Subscript):
+            root = root.value
+        containers.add(ast.unparse(root))
+    # An assignment outside of every loop is where it begins.
+    emptying = [node for node in ast.walk(module) if not isinstance(node, ast.Assign | ast.AnnAssign)]
+    for loop in ast.walk(module):
+        if isinstance(loop, ast.For | ast.While):
+            emptying += ast.walk(loop)
+    return any(_empties(node, name) for node in emptying for name in containers if node is not statement)
 
 
 def _passed_of(file: str, path: Sequence[ast.AST], functions: Functions) -> Iterator[Keeper]:

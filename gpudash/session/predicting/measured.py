@@ -28,13 +28,14 @@ from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.recording.schema import SUFFIX
 from gpudash.telemetry.records import StepFinished
 from gpudash.telemetry.runs import WATCH
+from gpudash.units import format_bytes
 
 logger = logging.getLogger(__name__)
 
 ALLOCATED = "allocated"
 """Ribbon for tensors whose category is unknown: only the session that ran them knows it."""
 
-RAN_OUT = "its last run ran out of memory, so it needs more than it held"
+RAN_OUT = "its last run ran out with {} reserved and did not show what it needs"
 
 MOST_RECORDINGS = 60
 """How many of the newest recordings are searched."""
@@ -84,7 +85,7 @@ class MeasuredRun:
             room = target.free_bytes - target.overhead_bytes
             spare = room - self.peak_bytes
             if self.ran_out and spare > 0:
-                reason = RAN_OUT
+                reason = RAN_OUT.format(format_bytes(self.peak_bytes))
                 spare = None  # its full need is unknown, so the rest is too
             elif self.ran_out:
                 fits = False

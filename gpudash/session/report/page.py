@@ -309,7 +309,9 @@ def _run(replay: Replay, run: RunView, annotation: RunText) -> list[Block]:
     else:
         ended = f" after {format_duration(run.seconds)}"
     steps = ""
-    if run.steps:
+    if run.steps and run.step == run.steps:
+        steps = f", {format_count(run.steps)} steps"
+    elif run.steps:
         steps = f", {format_count(run.step)} of {format_count(run.steps)} steps"
     parts.append(ParagraphBlock(f"{STATUS[run.status].capitalize()}{ended}{steps}.", f"status{bad}"))
     parts += _sensible(lambda: _error(run))

@@ -485,6 +485,9 @@ def _state_text(gpu: Gpu, state: State) -> str:
         return "read while a run uses it"
     if state in (State.OK, State.NOT_SUPPORTED):
         return ""
+    if state is State.STALE and gpu.simulated:
+        # It has no driver: its program answers no more.
+        return "the program is ending"
     return STATE_TEXT[state]
 
 

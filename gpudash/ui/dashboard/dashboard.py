@@ -557,7 +557,9 @@ class Dashboard(PlotsPage):
         why_none = ""
         if run is not None and run.workload == WATCH and run.device != "cpu":
             why_none = self.session.requests.why_none
-        self.tabs.refresh_source(requests, run, self.view.cursor_s, why_none)
+        live = self.session.live
+        ended = live is not None and bool(live.runs.after_end)
+        self.tabs.refresh_source(requests, run, self.view.cursor_s, why_none, program_ended=ended)
 
     def _take_prediction(self) -> None:
         self.plots.set_ghost("memory", self.ghost)

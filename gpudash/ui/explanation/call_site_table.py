@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import QItemSelectionModel, Signal
 from PySide6.QtWidgets import QPushButton, QWidget
 
 from gpudash.ui.widgets.fields import ChoiceField
@@ -21,7 +21,8 @@ class CallSiteTable(Table):
     """A table with one current row.
 
     Signals:
-        row_changed: what the current row stands for; ``None`` if there is no such row, or it stands for nothing.
+        row_changed: what the current row stands for; ``None`` if there is no such row, or it stands for nothing. Also
+            when the current row is clicked again.
     """
 
     row_changed = Signal(object)
@@ -31,6 +32,7 @@ class CallSiteTable(Table):
         self._stand_for: Sequence[object] = ()
         self.view.setWordWrap(False)
         self.view.selectionModel().selectionChanged.connect(self._emit_row)
+        self.view.clicked.connect(lambda _index: self._emit_row())
 
     def show_call_sites(self, rows: Sequence[Sequence[str]], stand_for: Sequence[object]) -> None:
         """Show ``rows`` and select the first.
@@ -43,8 +45,14 @@ class CallSiteTable(Table):
         self.show_rows(list(rows))
         self.view.clearSelection()
         if rows:
-            self.view.selectRow(0)
+            self.select_row(0)
         self._emit_row()
+
+    def select_row(self, row: int) -> None:
+        """Make ``row`` the current one."""
+        # QTableView.selectRow extends or toggles the selection while Shift or Ctrl is held.
+        flags = QItemSelectionModel.SelectionFlag.ClearAndSelect | QItemSelectionModel.SelectionFlag.Rows
+        self.view.selectionModel().setCurrentIndex(self.model.index(row, 0), flags)
 
     def _emit_row(self) -> None:
         chosen = self.view.selectionModel().selectedRows()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QPushButton, QWidget
 from pytestqt.qtbot import QtBot
@@ -136,9 +137,32 @@ def test_of_several_files_the_one_with_the_change_is_in_front_and_the_others_are
     source.files.setCurrentIndex(1)
     source.files.activated.emit(1)
     assert source.view.source.file == str(module) and source.view.source.way is None
-    page.owners.table.view.selectRow(1)
+    page.owners.table.select_row(1)
     assert source.view.source.file == str(script), "a row of the table brings its file along"
     assert source.files.currentText() == "leak.py"
+
+
+def test_a_click_on_the_row_that_is_selected_already_shows_its_line(opened: Opened, script: Path, qtbot: QtBot) -> None:
+    page = opened(failed(script, [change_in(script)]))
+    view = page.program.source.view
+    assert view.line_in_front() == KEEPS, "the change is in front, although the row is selected"
+    table = page.owners.table
+    first = table.view.visualRect(table.model.index(0, 0)).center()
+    qtbot.mouseClick(table.view.viewport(), Qt.MouseButton.LeftButton, pos=first)
+    assert view.line_in_front() == ALLOCATES
+
+
+def test_the_first_row_is_selected_whatever_key_is_held(opened: Opened, script: Path, qtbot: QtBot) -> None:
+    session = failed(script, [change_in(script)])
+    page = opened(session)
+    table = page.owners.table
+    table.select_row(1)
+    qtbot.keyPress(table.view, Qt.Key.Key_A, Qt.KeyboardModifier.ShiftModifier)
+    try:
+        page.owners.total.toggle()
+        assert [index.row() for index in table.view.selectionModel().selectedRows()] == [0]
+    finally:
+        qtbot.keyRelease(table.view, Qt.Key.Key_A)
 
 
 def test_what_the_change_saves_is_said_with_what_it_rests_on(opened: Opened, script: Path) -> None:
@@ -316,6 +340,8 @@ def test_a_file_that_has_changed_since_says_so_and_the_lines_of_the_run_are_show
     )
     numbers = [number for number, kind, _text in shown(page) if kind != "added"]
     assert numbers == [0, 4, 0, 8, ALLOCATES, 10, KEEPS, FAILS], "gaps stand for what nobody kept"
+    texts = {number: text for number, kind, text in shown(page) if kind != "added"}
+    assert texts[ALLOCATES] == "    out = model(x)" and texts[4].startswith("model = "), "indented as they were"
     assert page.program.change.why_not.text().startswith("leak.py has other lines than the run had")
 
 

@@ -287,4 +287,7 @@ def test_the_source_shows_what_each_line_held_at_the_moment_and_keeps_of_every_s
 def test_the_source_of_a_program_that_is_elsewhere_is_said_to_be_missing(page: SnapshotPage) -> None:
     page.tabs.setCurrentWidget(page.lines)
     assert page.lines.note.isVisible() and page.lines.note.text().startswith(f"{TRAIN} cannot be read here")
-    assert not page.lines.view.isVisible()
+    source = page.lines.view.source
+    assert page.lines.view.isVisible() and source is not None
+    held = {row.number: (row.bytes, row.growth) for row in source.rows}
+    assert held[10] == (40 * MIB, 0.0) and held[44][1] == 4 * MIB and all(size for size, _growth in held.values())

@@ -178,4 +178,4 @@ def test_a_run_that_ran_out_of_memory_fits_nowhere_for_sure(tmp_path: Path) -> N
     assert last is not None and last.ran_out
     same, larger = (last.on("card", Target("sim:0", size, size)) for size in (100 * MIB, 300 * MIB))
     assert same.fits is False
-    assert larger.fits is None and larger.spare_bytes is None and "needs more than it held" in larger.reason
+    assert larger.fits is None and larger.spare_bytes is None and "did not show what it needs" in larger.reason

@@ -85,7 +85,7 @@ def test_a_page_tells_run_device_status_figures_stages_warnings_spec_and_machine
     for words in (
         "training on cpu",
         "2026-11-21 10:15:00 UTC",
-        "Finished after 2.1 s, 20 of 20 steps.",
+        "Finished after 2.1 s, 20 steps.",
         "AMD EPYC 9554",
         "1\u202f234",
         "forward",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -48,6 +48,9 @@ room."""
 
 BEAMS = "num_beams"
 """Name in transformers' ``generate`` for the number of beams."""
+
+STATE_NAMES = {WEIGHTS: "weights", GRADIENTS: "gradients", OPTIMIZER_STATE: "the optimizer's state"}
+"""Categories of what stays from step to step, with their names in a sentence."""
 
 FEWEST_LAYERS = 4
 """Fewest iterations of a loop over layers for which checkpointing saves memory."""
@@ -127,15 +130,26 @@ def step_next_to_the_state(case: Case) -> ProgramCause | None:
     """A step needs little, but weights, gradients and the optimizer's state leave less."""
     if case.history.phase_at(case.moment) == PHASES[OPTIMIZER]:
         return None
-    kept = case.bytes_of(case.of_category(WEIGHTS, GRADIENTS, OPTIMIZER_STATE))
+    sizes = {name: case.bytes_of(case.of_category(category)) for category, name in STATE_NAMES.items()}
+    kept = sum(sizes.values())
     step = case.bytes_of(case.of_category(ACTIVATIONS, INPUTS, TEMPORARY)) + (case.found.requested_bytes or 0)
     if kept < SHARE_OF_STATE * case.live_bytes or step < case.found.missing_bytes:
         return None
+    subject = _subject([name for name, size in sizes.items() if size])
     text = (
-        f"Weights, gradients and the optimizer's state take {format_bytes(kept)}, and leave too little for one step, "
+        f"{subject} {format_bytes(kept)}, and leave too little for one step, "
         f"which takes {format_bytes(step)} with the request that was refused."
     )
     return ProgramCause(text, smaller_steps(case), is_of_activations=True)
+
+
+def _subject(names: Sequence[str]) -> str:
+    """The beginning of a sentence about the size of a state's parts: "Weights and gradients take"."""
+    subject = names[0]
+    if len(names) > 1:
+        subject = f"{', '.join(names[:-1])} and {names[-1]}"
+    singular = names == [STATE_NAMES[OPTIMIZER_STATE]]
+    return f"{subject[0].upper()}{subject[1:]} {'takes' if singular else 'take'}"
 
 
 def smaller_steps(case: Case) -> tuple[Remedy, ...]:

@@ -48,14 +48,18 @@ class _Release:
     """How the program can release them.
 
     Attributes:
-        keeper: statement that keeps them.
+        place: file and line of the statement that keeps them.
+        statement: its source, on one line.
         write: text to write instead.
         patch: the same as a diff.
+        through: how it keeps them, as the end of a sentence; "" if it names them.
     """
 
-    keeper: Keeper
+    place: Place
+    statement: str
     write: str
     patch: str
+    through: str = ""
 
 
 def kept_models(case: Case) -> ProgramCause | None:
@@ -78,15 +82,16 @@ def kept_models(case: Case) -> ProgramCause | None:
     ran = case.freed_sooner({life: begins[place] for life, place in zip(earlier.tolist(), next_begin, strict=True)})
     place = f"{short(kept.frames[0].file)}:{kept.frames[0].line}"
     subject = f"{len(kept.makings)} {kept.what} from {place} are on the GPU at a time"
-    release = _release(case, kept)
+    release = _release(case, kept) or _release_of_error(case, kept)
     if release is None:
         text = f"{subject}, {format_bytes(size)} for the earlier ones."
         change = (
             f"{place}: let go of each before the next is made (del), or move it to host memory: {needed(size)} less"
         )
         return ProgramCause(text, (Remedy(change),))
-    file, line = release.keeper.place
-    text = f"{subject}: {short(file)}:{line} ({release.keeper.statement}) keeps {format_bytes(size)} of earlier ones."
+    file, line = release.place
+    text = f"{subject}: {short(file)}:{line} ({release.statement}) keeps {format_bytes(size)} of earlier ones"
+    text += f"{release.through}."
     change = f"{short(file)}:{line}: {release.write}: {needed(size)} less"
     if not ran.fits:
         return ProgramCause(text, (Remedy(change, patch=release.patch),))
@@ -163,7 +168,49 @@ def _release(case: Case, kept: _Kept) -> _Release | None:
     )
     write = f"{' and '.join(added)} {where}"
     write = ", ".join([*(f"{keeper.name}.detach() in place of {keeper.name}" for keeper in results), write])
-    return _Release(first, write, file.patch(changed))
+    return _Release(first.place, first.statement, write, file.patch(changed))
+
+
+def _release_of_error(case: Case, kept: _Kept) -> _Release | None:
+    """The same for objects that the traceback of a kept exception refers to, which was raised where they were made."""
+    for frame in kept.frames:
+        file = case.file(frame.file)
+        for node in file.path(frame.line):
+            if not isinstance(node, ast.Try) or not _is_in(node.body, frame.line):
+                continue
+            for handler in node.handlers:
+                release = _kept_error(file, handler)
+                if release is not None:
+                    return release
+    return None
+
+
+def _is_in(block: Sequence[ast.stmt], line: int) -> bool:
+    return any(one.lineno <= line <= (one.end_lineno or one.lineno) for one in block)
+
+
+def _kept_error(file: SourceFile, handler: ast.ExceptHandler) -> _Release | None:
+    """The statement of a handler that assigns its exception to another variable, or appends it to a list."""
+    for node in ast.walk(handler):
+        match node:
+            case (
+                ast.Assign(value=ast.Name() as error)
+                | ast.Expr(value=ast.Call(func=ast.Attribute(attr="append"), args=[ast.Name() as error]))
+            ) if error.id == handler.name:
+                pass
+            case _:
+                continue
+        assert isinstance(node, ast.stmt) and error.end_col_offset is not None
+        without = ".with_traceback(None)"
+        splice = Splice(error.lineno, error.end_col_offset, error.end_col_offset, without)
+        return _Release(
+            (file.file, node.lineno),
+            " ".join(ast.unparse(node).split()),
+            f"{error.id}{without}, or str({error.id}), in place of {error.id}",
+            file.patch(file.spliced([splice])),
+            ", as the traceback of an exception refers to the variables of the functions that it left",
+        )
+    return None
 
 
 def _has_graph(file: SourceFile, keeper: Keeper) -> bool:

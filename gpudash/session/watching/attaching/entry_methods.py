@@ -133,8 +133,11 @@ class Entered:
     @property
     def why_not(self) -> str:
         """Why the other methods were not used, in sentences; "" if there are none."""
-        return " ".join(f"{NAMES[way]}: {why}." for way, why in self.closed.items())
+        return " ".join(why if why == NOT_OPENED else f"{NAMES[way]}: {why}." for way, why in self.closed.items())
 
+
+NOT_OPENED = "It was not started so that it can be entered."
+"""Why a program without an attach socket cannot be entered through it; a sentence of its own."""
 
 NAMES = {
     "any": "It cannot be entered",
@@ -267,7 +270,7 @@ def _through_attach_socket(process: psutil.Process, path: Path, config: str, has
             connection.shutdown(socket.SHUT_WR)
             answer = connection.recv(16)
         except ConnectionRefusedError:
-            raise WayClosedError("the program has opened none") from None
+            raise WayClosedError(NOT_OPENED) from None
         except TimeoutError:
             why = "the program is inside a long call that keeps Python to itself"
             raise NotYetError(f"nobody answers at it within {ATTACH_SOCKET_S:.0f} s; {why}") from None

@@ -297,7 +297,13 @@ class LowerTabs(QWidget):
             self.bar.setTabVisible(place, bool(count))
 
     def refresh_source(
-        self, log: RequestLog | None, run: RunView | None, cursor_s: float | None, why_none: str = ""
+        self,
+        log: RequestLog | None,
+        run: RunView | None,
+        cursor_s: float | None,
+        why_none: str = "",
+        *,
+        program_ended: bool = False,
     ) -> None:
         """Show the memory that the program's lines hold, if the tab is visible.
 
@@ -306,6 +312,7 @@ class LowerTabs(QWidget):
             run: run in view.
             cursor_s: session time of the cursor; ``None`` without one.
             why_none: why the lines of this run are unknown; without a log, and with "" here, there is no such tab.
+            program_ended: whether the program has ended, although its run goes on.
         """
         if log is None and not why_none and self.source is None:
             return
@@ -332,7 +339,7 @@ class LowerTabs(QWidget):
         if log is None:
             self.source.say_why_not(why_none)
         else:
-            self.source.refresh(log, run, cursor_s)
+            self.source.refresh(log, run, cursor_s, program_ended=program_ended)
 
     def set_palette(self, palette: Palette) -> None:
         """Redraw in other colours."""

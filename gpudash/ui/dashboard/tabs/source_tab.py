@@ -33,15 +33,18 @@ class SourceTab(HeldSource):
         self._refreshed_s = float("-inf")
         self._key: object = None
 
-    def refresh(self, log: RequestLog, run: RunView | None, cursor_s: float | None) -> None:
+    def refresh(
+        self, log: RequestLog, run: RunView | None, cursor_s: float | None, *, program_ended: bool = False
+    ) -> None:
         """Show what the lines hold at the cursor; without one, now, or at the peak of a run that has ended.
 
         Args:
             log: allocation requests of the device shown.
             run: run in view; its steps show what lines keep from each step.
             cursor_s: session time of the cursor; ``None`` without one.
+            program_ended: whether the run goes on only to read what its program left, which holds nothing now.
         """
-        running = run is not None and run.running
+        running = run is not None and run.running and not program_ended
         key = (log, log.version, cursor_s, running)
         if key == self._key or self._clock() - self._refreshed_s < PERIOD_S:
             return

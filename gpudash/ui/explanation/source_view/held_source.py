@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpudash.memory.explaining.annotated_source import AnnotatedSource, held_source, is_own_file
+from gpudash.memory.explaining.annotated_source import AnnotatedSource, SourceRow, held_source, is_own_file
 from gpudash.memory.request_log import HeldLine
 from gpudash.ui.colours import Palette
 from gpudash.ui.explanation.source_view.source import SourcePanel
@@ -13,7 +13,7 @@ Held = Mapping[tuple[str, int], HeldLine]
 """The memory that lines hold, by file and line number."""
 
 NO_LINES = "No line of your own files held memory then."
-UNREADABLE = "{} cannot be read here, so its lines are not shown. It held memory when the program ran."
+UNREADABLE = "{} cannot be read here: of its lines those that held memory are listed, without their text."
 
 
 class HeldSource(SourcePanel):
@@ -50,12 +50,8 @@ class HeldSource(SourcePanel):
         if not front:
             self.say_why_not(NO_LINES)
             return
-        source = _source(held, front)
-        if source is None:
-            self.say_why_not(UNREADABLE.format(front))
-            return
         self.view.show()
-        self.show_source(source)
+        self.show_source(_source(held, front))
         self.foot.setText(foot)
 
     def say_why_not(self, sentence: str) -> None:
@@ -74,8 +70,14 @@ class HeldSource(SourcePanel):
         self.view.set_palette(palette)
 
 
-def _source(held: Held, front: str) -> AnnotatedSource | None:
+def _source(held: Held, front: str) -> AnnotatedSource:
     lines = {line: one for (file, line), one in held.items() if file == front}
-    return held_source(
-        front, {line: one.bytes for line, one in lines.items()}, {line: one.growth for line, one in lines.items()}
-    )
+    sizes = {line: one.bytes for line, one in lines.items()}
+    source = held_source(front, sizes, {line: one.growth for line, one in lines.items()})
+    if source is None:
+        rows = [
+            SourceRow(line, "", bytes=one.bytes, growth=one.growth) for line, one in sorted(lines.items()) if one.bytes
+        ]
+        most = max(range(len(rows)), key=lambda place: rows[place].bytes, default=0)
+        source = AnnotatedSource(front, tuple(rows), note=UNREADABLE.format(front), front=most)
+    return source

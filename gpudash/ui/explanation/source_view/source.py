@@ -431,10 +431,12 @@ def _figures(row: SourceRow, font: QFont, room: float) -> tuple[str, QFont]:
     bold = QFont(font)
     bold.setBold(True)
     rate = format_bytes(row.growth)
-    # From the longest wording to the shortest.
-    ways = [(f"{held}, +{rate} a step", bold), (f"{held}, +{rate} a step", font), (f"{held}, +{rate}/step", font)]
-    fitting = (way for way in ways if QFontMetricsF(way[1]).horizontalAdvance(way[0]) <= room)
-    return next(fitting, (held, bold))
+    text = f"{held}, +{rate}/step"
+    fitting = (shown for shown in (bold, font) if QFontMetricsF(shown).horizontalAdvance(text) <= room)
+    shown = next(fitting, None)
+    if shown is None:
+        return held, bold
+    return text, shown
 
 
 class _Highlighter(QSyntaxHighlighter):

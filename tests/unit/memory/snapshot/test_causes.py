@@ -112,6 +112,13 @@ def test_the_batch_is_found_where_programs_write_it(program: str, line: str) -> 
     assert "a batch of 16 in place of 64, 4 of them for each optimizer step" in remedies[0].change
 
 
+def test_only_what_is_there_is_named_beside_a_step() -> None:
+    made = Made(capacity=200 * MIB)
+    made.malloc(166 * MIB, WEIGHTS)
+    made.until_full(14 * MIB, 0)
+    assert explained(made.snapshot()).cause.startswith("Weights take 166 MiB, and leave too little for one step")
+
+
 def test_of_a_single_sample_no_half_is_offered() -> None:
     words = [remedy.change for remedy in explained_with("loader = DataLoader(data, batch_size=1)").remedies]
     assert words and not any("half the batch" in text or "a batch of" in text for text in words)
@@ -131,7 +138,7 @@ def test_a_batch_is_smaller_also_where_a_step_takes_little_beside_what_the_train
     made.until_full(14 * MIB, 0)
     lines = ["batch_size = 64", *[""] * 38, *STEP.splitlines()]
     found = explained(made.snapshot(), source=lambda _file, line: lines[line - 1] if line <= len(lines) else "")
-    assert found.cause.startswith("Weights, gradients and the optimizer's state take 166 MiB, and leave too little")
+    assert found.cause.startswith("Weights and gradients take 166 MiB, and leave too little")
     assert changed(found.remedies[0].patch) == ["-batch_size = 64", "+batch_size = 16"]
 
 
@@ -454,6 +461,34 @@ def test_models_of_earlier_folds_are_moved_to_host_memory_at_the_end_of_each() -
     assert found.cause.startswith("6 models from train.py:10 are on the GPU at a time: train.py:92 ")
     assert changed(found.remedies[0].patch) == ["+    model.cpu()"]
     assert found.remedies[0].verified_by == "replay"
+
+
+KEPT_ERROR = {
+    9: "def build():",
+    10: "    model = Net().cuda()",
+    11: "    train(model)",
+    88: "for size in sizes:",
+    89: "    try:",
+    90: "        build()",
+    91: "    except ValueError as error:",
+    92: "        last_error = error",
+}
+
+
+@pytest.mark.parametrize("statement", ["last_error = error", "errors.append(error)"])
+def test_models_that_the_traceback_of_a_kept_exception_holds_are_told_so_with_what_to_keep_instead(
+    statement: str,
+) -> None:
+    found = folds({**KEPT_ERROR, 92: f"        {statement}"}, keeps=True)
+    assert f"train.py:92 ({statement}) keeps 150 MiB of earlier ones, as the traceback of an exception" in found.cause
+    kept = statement.replace("error)", "error.with_traceback(None))").replace("= error", "= error.with_traceback(None)")
+    assert changed(found.remedies[0].patch) == [f"-        {statement}", f"+        {kept}"]
+    assert found.remedies[0].verified_by == "replay" and "str(error)" in found.remedies[0].change
+
+
+@pytest.mark.parametrize("statement", ["last_error = str(error)", "print(error)", "last_error = other"])
+def test_an_exception_that_is_not_kept_holds_no_model(statement: str) -> None:
+    assert "traceback" not in folds({**KEPT_ERROR, 92: f"        {statement}"}, keeps=True).cause
 
 
 def test_models_that_nothing_in_the_source_keeps_are_told_without_an_edit() -> None:

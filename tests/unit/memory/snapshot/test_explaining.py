@@ -13,6 +13,7 @@ from gpudash.memory.snapshot.explaining import ENDS_HERE, FROM_AN_EARLIER_STEP, 
 from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.history.model import DeviceSnapshot, Snapshot, TraceEntry
 from gpudash.memory.snapshot.replay.what_if import WhatIf
+from gpudash.memory.snapshot.sidecar import on_card
 from gpudash.telemetry.explanation import explanation_from_json
 from gpudash.units import GIB, MIB
 from tests.unit.memory.snapshot.made import (
@@ -43,6 +44,27 @@ def leaking(keeps: int = 4 * MIB, capacity: int = 200 * MIB) -> Made:
     made.malloc(30 * MIB, WEIGHTS)
     made.until_full(16 * MIB, keeps)
     return made
+
+
+def test_the_hook_that_keeps_what_a_line_allocates_is_named_beside_it() -> None:
+    program = {
+        30: "def remember(name):",
+        31: "    def hook(module, inputs, output):",
+        32: "        seen.append(output)",
+        33: "    return hook",
+        34: "model.register_forward_hook(remember('head'))",
+        40: "def step(x):",
+        44: "    out = model(x)",
+    }
+    snapshot = leaking().snapshot()
+    found = explained(snapshot, source=lambda _file, line: program.get(line, ""))
+    assert found.headline.startswith("train.py:44 (out = model(x)) keeps 4 MiB alive per step: ")
+    assert found.headline.endswith(" steps. train.py:32 (seen.append(output)), a hook, keeps each output.")
+    assert found.remedies[0].change.startswith("train.py:32: write seen.append(output.detach().cpu())")
+    assert found.remedies[0].verified_by == "replay"
+    history = History(snapshot.devices[0], snapshot.annotations)
+    seen = on_card(found, history, history.state(int(history.ooms[-1])))
+    assert seen.headline.endswith("a hook, keeps each output.")
 
 
 def test_a_leak_is_named_by_its_line_and_letting_go_of_it_is_proved_by_replay() -> None:

@@ -190,6 +190,56 @@ def test_what_passes_from_step_to_step_is_cut_from_its_past(line: str, instead: 
     assert [keeper.edit(is_number=False) for keeper in found(program)] == [instead]
 
 
+HOOK = """
+activations, counter = {{}}, 0
+
+def remember(name):
+    def hook(module, inputs, output):
+        {}
+    return hook
+
+for name, block in net.blocks.named_children():
+    block.register_forward_hook(remember(name))
+
+while counter < 500:
+    loss = criterion(net(x), y)  # grows
+    loss.backward()
+    counter += 1
+    {}
+"""
+
+NEW_KEY = "activations[(counter, name)] = output"
+
+
+@pytest.mark.parametrize(
+    ("statement", "instead"),
+    [
+        (NEW_KEY, "activations[counter, name] = output.detach().cpu()"),
+        ("seen.append(output)", "seen.append(output.detach().cpu())"),
+        ("seen.append(inputs[0])", "seen.append(inputs[0].detach().cpu())"),
+    ],
+)
+def test_a_hook_that_a_function_makes_is_named_with_what_it_keeps_of_each_step(statement: str, instead: str) -> None:
+    kept = found(HOOK.format(statement, ""))
+    assert [keeper.edit(is_number=False) for keeper in kept] == [instead]
+    assert all(keeper.in_hook and keeper.place == ("train.py", 5) for keeper in kept)
+
+
+@pytest.mark.parametrize(
+    ("statement", "after"),
+    [
+        ("activations[name] = output", ""),
+        ("activations[module] = output", ""),
+        ("activations[(counter, name)] = output.detach().cpu()", ""),
+        (NEW_KEY, "activations.clear()"),
+        (NEW_KEY, "activations = {}"),
+        (NEW_KEY, "del activations[(counter - 1, name)]"),
+    ],
+)
+def test_a_hook_that_replaces_what_it_stored_or_is_emptied_keeps_nothing(statement: str, after: str) -> None:
+    assert found(HOOK.format(statement, after)) == []
+
+
 HARMLESS = {
     "item": LOOP.format("losses.append(loss.item())"),
     "float": LOOP.format("total += float(loss)"),
