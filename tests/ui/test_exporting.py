@@ -10,7 +10,7 @@ from typing import get_args
 
 import pytest
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QFileDialog, QMessageBox, QProgressDialog, QPushButton
+from PySide6.QtWidgets import QMessageBox, QProgressDialog, QPushButton
 from pytestqt.qtbot import QtBot
 
 from gpudash.session import Replay
@@ -18,6 +18,7 @@ from gpudash.telemetry.export.trackers import TrackerFormat
 from gpudash.telemetry.export.writing import OnProgress
 from gpudash.ui.features import export
 from gpudash.ui.features.export import NO_RECORDING, WORDING, Exporting, ExportJob, Kind
+from gpudash.ui.widgets.file_dialog import FileDialog
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow
 from tests.ui.fake_document import FakeDocument
@@ -44,7 +45,7 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Choose:
     """What the user picks in the dialog that asks for a file."""
 
     def pick(path: Path | None) -> None:
-        monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_: ("" if path is None else str(path), ""))
+        monkeypatch.setattr(FileDialog, "ask_to_save", lambda *_: "" if path is None else str(path))
 
     return pick
 

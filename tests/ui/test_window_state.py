@@ -10,13 +10,14 @@ import pytest
 from PySide6.QtCore import QCoreApplication, QEvent, QObject, Qt, QTimer
 from PySide6.QtGui import QColor
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QFileDialog, QPushButton
+from PySide6.QtWidgets import QApplication, QPushButton
 
 from gpudash.specs import TrainingSpec
 from gpudash.telemetry.records import RunEnd, RunStarted
 from gpudash.ui.colours import DARK, LIGHT
 from gpudash.ui.dashboard.cards import Card
 from gpudash.ui.dashboard.tabs.lower_tabs import result_rows
+from gpudash.ui.widgets.file_dialog import FileDialog
 from gpudash.ui.widgets.theme import ThemeFollower
 from gpudash.ui.window import main_window
 from gpudash.ui.window.main_window import MainWindow
@@ -200,7 +201,7 @@ def test_banner_buttons_do_what_they_say(
 ) -> None:
     session = training()
     window = open_window(session)
-    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_args: (str(tmp_path / "copy.gpudash"), ""))
+    monkeypatch.setattr(FileDialog, "ask_to_save", lambda *_args: str(tmp_path / "copy.gpudash"))
     session.warn()
     settle(window)
     button = next(b for b in window.workspace.dashboard.banner.findChildren(QPushButton) if b.text() == words)

@@ -364,7 +364,7 @@ class Dashboard(PlotsPage):
         self._selected = key
         for device in self.session.devices():
             if (device.uuid or "host") == key:
-                self.panel.choose_device(device.name)
+                self.panel.choose_card(device.name)
 
     def _simulate(self, card: SimulatedCard) -> None:
         """Make a card the form's device: for the user's own program through its field, else as a simulated device.

@@ -22,7 +22,7 @@ import numpy as np
 from PySide6.QtCore import QBuffer, QByteArray, QPoint, QRect, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QFont, QImage, QImageWriter, QPainter
 from PySide6.QtSvg import QSvgGenerator
-from PySide6.QtWidgets import QGraphicsItem, QMessageBox, QWidget
+from PySide6.QtWidgets import QGraphicsItem, QWidget
 
 from gpudash.system.files import written_whole
 from gpudash.system.foreign_text import harmless, tab_separated
@@ -33,7 +33,6 @@ from gpudash.ui.plots.canvas import Canvas
 from gpudash.ui.plots.legend import Legend
 from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.plots.reading import ALL_SAMPLES
-from gpudash.ui.widgets.plain_text import message_box
 from gpudash.units import format_clock
 
 SIGNATURE = "recorded with gpudash"
@@ -361,25 +360,3 @@ def _only(shown: QGraphicsItem, layers: list[QGraphicsItem]) -> Iterator[None]:
     finally:
         for layer in hidden:
             layer.setVisible(True)
-
-
-def completed(parent: QWidget, title: str, chosen: str, suffix: str) -> Path | None:
-    """The path that a dialog returned, with ``suffix`` added if it has none; ``None`` if nothing should be written.
-
-    The dialog has already asked before replacing a file with the typed name. This asks for the completed name.
-    """
-    if not chosen:
-        return None
-    path = Path(chosen)
-    if path.suffix:
-        return path
-    path = path.with_name(path.name + suffix)
-    if path.exists():
-        question = f"{path} already exists. Replace it?"
-        yes, no = QMessageBox.StandardButton.Yes, QMessageBox.StandardButton.No
-        box = message_box(parent, QMessageBox.Icon.Question, title, question)
-        box.setStandardButtons(yes | no)
-        box.setDefaultButton(no)
-        if box.exec() != yes:
-            return None
-    return path
