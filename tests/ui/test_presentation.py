@@ -95,12 +95,33 @@ def test_no_word_is_cut(open_window: OpenWindow, session: FakeSession, size: tup
 
 def test_lines_are_thicker(open_window: OpenWindow, session: FakeSession) -> None:
     window = open_window(session, size=(1280, 800))
-    plot = next(plot for plot in window.workspace.dashboard.plots.plots if "UTILISATION" in plot.spec.title)
+    plot = next(plot for plot in window.workspace.dashboard.plots.plots if "MEMORY" in plot.spec.title)
     width = {name: line.opts["pen"].width() for name, line in plot.canvas._raw.items()}
     present(window)
     assert all(line.opts["pen"].width() > width[name] for name, line in plot.canvas._raw.items())
     present(window)
     assert {name: line.opts["pen"].width() for name, line in plot.canvas._raw.items()} == width
+
+
+def test_plots_are_enlarged_in_a_small_window_and_the_last_ones_scrolled_to(
+    open_window: OpenWindow, session: FakeSession
+) -> None:
+    window = open_window(session, size=(1024, 768))
+    stack = window.workspace.dashboard.plots
+    settle(window, 8)
+    before = [plot.height() for plot in stack.plots]
+    present(window)
+    in_view = [plot for plot in stack.plots if not plot.visibleRegion().isEmpty()]
+    assert [plot.spec.id for plot in in_view] == ["loss", "memory"]
+    assert all(plot.canvas.height() > 150 and plot.visibleRegion().boundingRect() == plot.rect() for plot in in_view)
+    assert min(plot.canvas.width() for plot in in_view) > 0.9 * stack.width()
+    scrolled = stack.findChild(QScrollArea)
+    assert scrolled is not None
+    scrolled.ensureWidgetVisible(stack.plots[-1])
+    settle(window)
+    assert stack.plots[-1].visibleRegion().boundingRect() == stack.plots[-1].rect()
+    present(window)
+    assert [plot.height() for plot in stack.plots] == before
 
 
 @pytest.mark.parametrize("focus", ["plot", "window"])

@@ -222,6 +222,23 @@ def test_a_run_that_ran_out_of_memory_says_where_memory_stood_and_what_would_hav
     assert dashboard.panel.form.values()["batch"] == "24"
 
 
+def test_a_form_that_asks_for_another_run_takes_away_how_the_last_one_ended(open_window: OpenWindow) -> None:
+    session = explained.Session()
+    window = open_window(session)
+    explained.failed(session)
+    settle(window)
+    dashboard = window.workspace.dashboard
+    assert dashboard.result.isVisible() and dashboard.banner.isVisible()
+    assert "ut of memory" in dashboard.panel.progress.label.text()
+    dashboard.panel.change_fields({"batch": 8})
+    settle(window, 8)
+    assert not dashboard.result.isVisible() and not dashboard.banner.isVisible()
+    assert dashboard.panel.progress.label.text() == "Ready"
+    explained.failed(session)
+    settle(window, 8)
+    assert dashboard.result.isVisible() and dashboard.banner.isVisible(), "the next one is shown again"
+
+
 def test_a_word_of_code_that_is_wider_than_the_column_beside_the_plots_is_read_whole(open_window: OpenWindow) -> None:
     session = explained.Session()
     window = open_window(session, size=(1280, 800))

@@ -149,6 +149,8 @@ class Dashboard(PlotsPage):
         self.overlaid: OverlaidRuns | None = None
         self.first_screen: FirstScreen | None = None
         self._form_before: object = None
+        self._form_of_ended: object = None
+        self._asks_anew = False
         self._panel_wanted = True
         self.panel = panel or WorkloadPanel()
         self.tabs = tabs or LowerTabs()
@@ -446,9 +448,18 @@ class Dashboard(PlotsPage):
         self._viewed_earlier = False
         if not self.session.running and self._requested_program() != self._printing:
             self.tabs.drop_newest_line()
+        if self._form_of_ended is not None and self._form_values() != self._form_of_ended:
+            self._leave_ended_run()
         # Ignore a changed device alone: selecting or finding a card does not start anything.
         if self.first_screen is not None and self._form_values() != self._form_before:
             self.leave_first_screen()
+
+    def _leave_ended_run(self) -> None:
+        """The form asks for another run: what became of the last one no longer stands beside its prediction."""
+        self._form_of_ended = None
+        self._asks_anew = True
+        self.banner.leave_run()
+        self.plots.cover(covered=False)
 
     def _requested_program(self) -> tuple[str, str]:
         """The workload that the form holds, and the script if that is the user's own."""
@@ -548,6 +559,7 @@ class Dashboard(PlotsPage):
         if isinstance(event, RunEnd):
             if self.live and event.time_s > self._opened_s:
                 self._hold_run()
+                self._form_of_ended = self._form_values()
                 # The panel must not say that it runs beside a view that says that it has ended.
                 self.refresh_figures()
             if self.results_in_front and (event.time_s > self._opened_s if self.live else has_verdict(event.result)):
@@ -556,6 +568,8 @@ class Dashboard(PlotsPage):
             self._fill_result(self._resulting)
         elif isinstance(event, RunStarted):
             self.leave_first_screen()
+            self._form_of_ended = None
+            self._asks_anew = False
             self.plots.cover(covered=False)
             if self.view.held:
                 self.view.follow()
@@ -898,9 +912,10 @@ class Dashboard(PlotsPage):
             if store.run is not None:
                 device = store.run.device
             memory = next((uuid for uuid, name in names.items() if name == device), "host")
-            self.panel.show_run(
-                store.run, session.running, self._loading(), self.forecasts.get(memory), stop, after_end
-            )
+            progress = store.run
+            if self._asks_anew and progress is not None and progress.error is not None:
+                progress = None
+            self.panel.show_run(progress, session.running, self._loading(), self.forecasts.get(memory), stop, after_end)
             # The strip may leave the reason out only while the newest run's result is shown beside the plots.
             ended = ""
             if store.run is not None and store.run is self._resulting and not self.result.isHidden():
@@ -921,6 +936,7 @@ class Dashboard(PlotsPage):
         if live is not None and searching:  # only then: accessing `remedies` loads the search
             for shown in searching:
                 shown.show_so_far(live.remedies.so_far)
+            self.plots.place_over()  # its text may need more lines
         origin = self._origin
         if not origin and not self.live:
             origin = f"recording {session.recording_path.name if session.recording_path else ''}"
