@@ -24,6 +24,7 @@ from PySide6.QtGui import QColor, QFont, QImage, QImageWriter, QPainter
 from PySide6.QtSvg import QSvgGenerator
 from PySide6.QtWidgets import QGraphicsItem, QWidget
 
+from gpudash.drawing.flat_svg import flattened, is_straight
 from gpudash.system.files import written_whole
 from gpudash.system.foreign_text import harmless, tab_separated
 from gpudash.telemetry.plots import CurveSpec
@@ -301,7 +302,12 @@ class Drawing:
         painter.end()
         text = bytes(data.data().data()).decode()
         piece = _EMPTY.sub("", text[text.index("<defs>") : text.rindex("</svg>")]).replace(_FONT, _ANY_FONT)
-        self._pieces.append(piece if within is None else self._clipped(piece, within))
+        if within is None:
+            self._pieces.append(flattened(piece))
+        else:
+            edges = within.left(), within.top(), within.right(), within.bottom()
+            cut = flattened(piece, edges)
+            self._pieces.append(cut if is_straight(cut) else self._clipped(cut, within))
 
     def paint_canvas(self, canvas: Canvas, place: QPoint) -> None:
         """Add the drawing of a plot, layer by layer.

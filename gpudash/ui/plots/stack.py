@@ -214,9 +214,9 @@ class PlotStack(QFrame):
         return any(curve.smoothed for name in self._order for curve in self._plots[name].spec.curves)
 
     @property
-    def needed_height(self) -> int:
-        """The height that shows every plot at a comfortable size without scrolling."""
-        return self.height() - self._scroll.height() + self._column.comfortable_height
+    def missing_height(self) -> int:
+        """How much higher this must be to show every plot without scrolling, each as low as it can be."""
+        return max(0, self._column.minimumSizeHint().height() - self._scroll.height())
 
     @property
     def focused(self) -> TimePlot | None:
@@ -827,13 +827,6 @@ class PlotColumn(QSplitter):
         if presented != self._presented:
             self._presented = presented
             self._share()
-
-    @property
-    def comfortable_height(self) -> int:
-        """The height in logical pixels that the plots need together."""
-        # What the plots gave up in `tighten`.
-        given = sum(plot.least_height - plot.minimumSizeHint().height() for plot in self._shown)
-        return self.minimumSizeHint().height() + given
 
     def settle(self) -> None:
         """Distribute the height again if a plot now needs more, as for mark labels above it."""
