@@ -15,6 +15,7 @@ from gpudash.ui.plots.legend import LegendEntry
 from gpudash.ui.widgets.text_size import set_text_scale, text_scale
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui import test_explanation as explained
+from tests.ui import test_result_page as results
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu
 from tests.ui.parts import palette_over
@@ -157,6 +158,25 @@ def test_after_an_out_of_memory_esc_closes_the_explanation_then_the_result_and_t
         settle(window)
         shown.append((page.isVisible(), dashboard.result.isVisible(), window.menuBar().isVisible()))
     assert shown == [(False, True, False), (False, False, False), (False, False, True)]
+
+
+def test_a_result_names_no_tab_that_is_hidden(open_window: OpenWindow) -> None:
+    idle = FakeSession((gpu(0),)).feed(5)
+    window = open_window(idle, size=(1600, 960))
+    results.ended(idle, "matmul", {**results.RESULTS["matmul"], "remark": "a sentence that is longer than its column"})
+    settle(window, 8)
+    page = window.workspace.dashboard.result
+
+    def sentences() -> list[str]:
+        texts = [label.text() for label in page.findChildren(QLabel) if label.isVisible()]
+        return [text for text in texts if "Steps tab" in text]
+
+    before = sentences()
+    assert len(before) == 1
+    present(window)
+    assert page.isVisible() and sentences() == []
+    present(window)
+    assert sentences() == before
 
 
 def test_after_an_out_of_memory_the_strip_covers_nothing_of_the_plots(open_window: OpenWindow) -> None:

@@ -87,6 +87,15 @@ def test_a_transfer_s_chart_has_a_line_a_way_and_the_link_s_limit(session: FakeS
     assert run_figures(run)[:2] == [("best cpu → cuda:0", "20.0 GB/s"), ("best cuda:0 → cpu", "6.00 GB/s")]
 
 
+def test_copies_within_one_memory_are_told_by_their_median_for_no_link_bounds_the_best(session: FakeSession) -> None:
+    figures = [10.5e9, 46.3e9, 3.42e9, 2.16e9, 1.0e9]
+    rates = [{**TRANSFER["rates"][0], "to": "cpu", "from": "cpu", "bytes_per_second_median": rate} for rate in figures]
+    ended(session, "transfer", {**TRANSFER, "rates": rates})
+    run = session.store.run
+    assert run is not None
+    assert run_figures(run)[0] == ("median cpu → cpu", "3.42 GB/s")
+
+
 def test_products_of_the_session_s_runs_are_points_by_type(session: FakeSession) -> None:
     for size, dtype, flops in ((512, "float32", 1e12), (2048, "bfloat16", 9e12), (1024, "float32", 3e12)):
         ended(session, "matmul", product(size, dtype, flops))
@@ -206,7 +215,7 @@ def test_a_run_that_ran_out_of_memory_says_where_memory_stood_and_what_would_hav
     dashboard = window.workspace.dashboard
     page = dashboard.result
     assert page.isVisible() and not covered(dashboard), "no plot is hidden, least of all the memory's"
-    assert page.accessibleDescription() == "training batch 64 on sim:0, out of memory"
+    assert page.accessibleDescription() == "SIMULATED · training batch 64 on sim:0, out of memory"
     assert page.figures[:2] == [("memory in use", "1.98 of 2.00 GiB"), ("asked for", "64 MiB more")]
     assert "hidden = self.fc1(hidden)" in page.ending.text and "44 MiB too little was free" in page.ending.text
     assert not [button for button in shown_buttons(page) if "batch" in button.text()], "it is still looked for"

@@ -150,7 +150,8 @@ class Dashboard(PlotsPage):
         self.first_screen: FirstScreen | None = None
         self._form_before: object = None
         self._form_of_ended: object = None
-        self._asks_anew = False
+        self._wants_another = False
+        self._program_ended = False
         self._panel_wanted = True
         self.panel = panel or WorkloadPanel()
         self.tabs = tabs or LowerTabs()
@@ -457,7 +458,7 @@ class Dashboard(PlotsPage):
     def _leave_ended_run(self) -> None:
         """The form asks for another run: what became of the last one no longer stands beside its prediction."""
         self._form_of_ended = None
-        self._asks_anew = True
+        self._wants_another = True
         self.banner.leave_run()
         self.plots.cover(covered=False)
 
@@ -569,7 +570,8 @@ class Dashboard(PlotsPage):
         elif isinstance(event, RunStarted):
             self.leave_first_screen()
             self._form_of_ended = None
-            self._asks_anew = False
+            self._wants_another = False
+            self._program_ended = False
             self.plots.cover(covered=False)
             if self.view.held:
                 self.view.follow()
@@ -590,8 +592,13 @@ class Dashboard(PlotsPage):
         """Keep the whole of the run that just ended in view; leave a paused view alone, the user chose it."""
         with self.session.store.lock:
             run = self.session.store.run
-        if run is not None and run.ended_s is not None and self.view.following:
+            newest = self.session.store.newest_s
+        if run is None or not (self.view.following or (self.view.held and self._program_ended)):
+            return
+        if run.ended_s is not None:
             self.view.hold(*_span_of(run, run.ended_s))
+        elif self._program_ended:
+            self.view.hold(*_span_of(run, newest))
 
     def hold_run(self, number: int) -> None:
         """Show a whole run of the session, counted from 1, and its device, until something new starts."""
@@ -900,6 +907,9 @@ class Dashboard(PlotsPage):
         if live is not None:
             stop = live.runs.stopping
             after_end = live.runs.after_end
+        if after_end and not self._program_ended:
+            self._program_ended = True
+            self._hold_run()
         with store.lock:
             contents = [host_card(store, devices[0], session.host_capacity_source, warn)]
             rows: list[tuple[str, Table, str | None]] = [("cpu", "host", None)]
@@ -913,7 +923,7 @@ class Dashboard(PlotsPage):
                 device = store.run.device
             memory = next((uuid for uuid, name in names.items() if name == device), "host")
             progress = store.run
-            if self._asks_anew and progress is not None and progress.error is not None:
+            if self._wants_another and progress is not None and progress.error is not None:
                 progress = None
             self.panel.show_run(progress, session.running, self._loading(), self.forecasts.get(memory), stop, after_end)
             # The strip may leave the reason out only while the newest run's result is shown beside the plots.
@@ -930,6 +940,8 @@ class Dashboard(PlotsPage):
         self.banner.set_running(session.running)
         self.banner.set_brief(ended)
         self.result.verdict.again_button.setEnabled(not session.running)
+        if self.result.offer_tab(not self.tabs.isHidden()):
+            self.plots.place_over()
         self.view_bar.refresh()  # it shows how far the view is behind, like the status line
         self.result.ending.remedies.setEnabled(not session.running)
         searching = [view for view in (self.result.ending.remedies, *self.explanation.remedies) if view.searching]
