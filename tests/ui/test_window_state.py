@@ -13,7 +13,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QPushButton
 
 from gpudash.specs import TrainingSpec
-from gpudash.telemetry.records import RunEnd, RunStarted
+from gpudash.telemetry.records import Note, RunEnd, RunStarted, Topic
 from gpudash.ui.colours import DARK, LIGHT
 from gpudash.ui.dashboard.cards import Card
 from gpudash.ui.dashboard.tabs.lower_tabs import result_rows
@@ -328,6 +328,26 @@ def test_a_new_run_clears_what_the_last_one_left(open_window: OpenWindow) -> Non
     session.apply(RunStarted(time_s=session.now_s, run_id=2, workload="training", device="cpu", spec={}))
     settle(window)
     assert not window.workspace.dashboard.banner.isVisible()
+
+
+def test_the_card_of_a_demo_s_run_is_shown_with_it_and_the_form_s_card_with_the_next_run(
+    open_window: OpenWindow,
+) -> None:
+    session = FakeSession([gpu(0)]).feed(5)
+    window = open_window(session)
+    dashboard = window.workspace.dashboard
+    dashboard.select_device("host")
+    session.start("cuda:0")
+    session.train(5, device="cuda:0")
+    run = session.store.run
+    assert run is not None
+    session.apply(Note(time_s=session.now_s, run_id=run.run_id, topic=Topic.DEMO, text="This run is the demo's."))
+    session.end(RunEnd(time_s=session.now_s, run_id=run.run_id, status="cancelled", seconds=1.0, steps=5, result={}))
+    settle(window)
+    assert dashboard.view.held and dashboard.selected == gpu(0).uuid
+    session.apply(RunStarted(time_s=session.now_s, run_id=2, workload="training", device="cpu", spec={}))
+    settle(window)
+    assert dashboard.selected == "host"
 
 
 def test_what_is_said_of_the_last_run_is_not_said_of_the_one_that_begins(

@@ -595,10 +595,18 @@ class Dashboard(PlotsPage):
             newest = self.session.store.newest_s
         if run is None or not (self.view.following or (self.view.held and self._program_ended)):
             return
+        if run.of_demo:
+            # The demo's run is on a card of its own; the user's next run shows that of the form.
+            self._select_card_of(run)
+            self._shown_for_program = self._selected
         if run.ended_s is not None:
             self.view.hold(*_span_of(run, run.ended_s))
         elif self._program_ended:
             self.view.hold(*_span_of(run, newest))
+
+    def _select_card_of(self, run: RunView) -> None:
+        keys = {device.name: device.uuid or "host" for device in self.session.devices()}
+        self._selected = keys.get(run.device, self._selected)
 
     def hold_run(self, number: int) -> None:
         """Show a whole run of the session, counted from 1, and its device, until something new starts."""
@@ -608,8 +616,7 @@ class Dashboard(PlotsPage):
             return
         self.leave_first_screen()
         run = runs[number - 1]
-        keys = {device.name: device.uuid or "host" for device in self.session.devices()}
-        self._selected = keys.get(run.device, self._selected)
+        self._select_card_of(run)
         self._viewed_earlier = True
         self.plots.cover(covered=False)
         if run.ended_s is None:

@@ -86,7 +86,7 @@ class FileDialog(QFileDialog):
         return next(iter(FileDialog(parent, title, start, pattern, Mode.AnyFile).chosen()), "")
 
     @staticmethod
-    def ask_to_open(parent: QWidget | None, title: str, start: str, pattern: str) -> str:
+    def ask_to_open(parent: QWidget | None, title: str, start: str, pattern: str = "") -> str:
         """An existing file, or ""."""
         return next(iter(FileDialog(parent, title, start, pattern, Mode.ExistingFile).chosen()), "")
 
