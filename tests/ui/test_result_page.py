@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from PySide6.QtCore import QPoint, QRect, Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QLabel, QPushButton, QWidget
+from PySide6.QtWidgets import QLabel, QPushButton, QScrollArea, QWidget
 
 from gpudash.memory.predicting.prediction import Prediction
+from gpudash.session.predicting.remedies import SoFar
 from gpudash.telemetry.explanation import Remedy
 from gpudash.telemetry.records import RunEnd, RunStarted
 from gpudash.telemetry.results.outcome import run_figures, size_chart
@@ -246,6 +247,20 @@ def test_a_form_that_asks_for_another_run_takes_away_how_the_last_one_ended(open
     explained.failed(session)
     settle(window, 8)
     assert dashboard.result.isVisible() and dashboard.banner.isVisible(), "the next one is shown again"
+
+
+def test_the_card_beside_the_plots_grows_with_what_is_said_of_the_search(open_window: OpenWindow) -> None:
+    session = explained.Session()
+    window = open_window(session, size=(1600, 900))
+    explained.failed(session)
+    settle(window, 8)
+    page = window.workspace.dashboard.result
+    (figures,) = [area for area in page.findChildren(QScrollArea) if area.accessibleName() == "Figures of the run"]
+    assert figures.isVisible() and figures.verticalScrollBar().maximum() == 0
+    before = page.height()
+    session.remedies.so_far = SoFar(explained.CHANGES[:1], 3, predicted=True, seconds=12)
+    settle(window, 8)
+    assert page.height() > before and figures.verticalScrollBar().maximum() == 0
 
 
 def test_a_word_of_code_that_is_wider_than_the_column_beside_the_plots_is_read_whole(open_window: OpenWindow) -> None:
