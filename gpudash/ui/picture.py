@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QApplication
 
 from gpudash.session import Replay
 from gpudash.telemetry.export.writing import atomically
+from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.ui.app import application, build_window
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.dashboard.plots_page import SLOW_REFRESH
@@ -66,7 +67,7 @@ def write_graphs(
     Args:
         recording: recording file.
         out: file to write; any suffix but ``.svg`` gives a PNG.
-        size: width and height in pixels; the picture is made higher if the plots do not fit.
+        size: width and height in pixels.
         theme: colours.
         force: replace ``out`` if it exists.
 
@@ -74,7 +75,8 @@ def write_graphs(
         What could not be read from the recording, a sentence each.
 
     Raises:
-        RecordingError: in one sentence, if the recording cannot be read or ``out`` cannot be written.
+        RecordingError: in one sentence, if the recording cannot be read, ``out`` cannot be written, or the size is too
+            small for the plots.
     """
     with _without_size_hints(), atomically(out, recording, force) as part:
         palette = apply_theme(application(), theme)
@@ -142,9 +144,14 @@ def _alone(dashboard: Dashboard, size: tuple[int, int], settle: Callable[[], obj
         QApplication.processEvents()
         for _ in range(2):  # the first resize may add or remove a scroll bar
             drawn = plots.picture_size
-            height = plots.height() + size[1] - drawn.height()
-            plots.resize(plots.width() + size[0] - drawn.width(), max(height, plots.needed_height))
+            plots.resize(plots.width() + size[0] - drawn.width(), plots.height() + size[1] - drawn.height())
             QApplication.processEvents()
+        drawn = plots.picture_size
+        if plots.missing_height or drawn.toTuple() != size:
+            least = f"{max(size[0], drawn.width())}x{drawn.height() + plots.missing_height}"
+            raise RecordingError(
+                f"{len(plots.plots)} plots have no room in {size[0]}x{size[1]} pixels; choose at least {least}"
+            )
         plots.refresh(force=True)
         settle()
         yield plots

@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.devices.known_gpus import find
 from gpudash.devices.names import OFFERED_BYTES, SimulatedCard, simulated_gpu
-from gpudash.memory.predicting.card_text import NOT_ANSWERED, CardsAnswer
+from gpudash.memory.predicting.card_text import CardsAnswer
 from gpudash.memory.predicting.estimate import CardEstimate
 from gpudash.session import Answer
 from gpudash.session.predicting.estimator import Problem
@@ -207,7 +207,7 @@ def test_what_another_workload_needs_is_no_earlier_answer_for_this_one(
     assert said(window, "rtx4090") == ("…", "", "predicting…")
     session.estimates.report(FITS, cards={})
     settle(window)
-    assert said(window, "rtx4090") == ("–", "no answer", NOT_ANSWERED)
+    assert said(window, "rtx4090") == ("–", "no answer", "its own devices only")
 
 
 def test_where_nothing_can_be_predicted_every_chip_says_why_and_none_is_coloured(

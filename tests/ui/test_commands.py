@@ -10,9 +10,10 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QGuiApplication, QImage
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QMessageBox, QTextBrowser, QWidget
+from PySide6.QtWidgets import QApplication, QDialog, QMessageBox, QTextBrowser, QWidget
 
 from gpudash.ui.colours import DARK
+from gpudash.ui.widgets.file_dialog import FileDialog
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
@@ -28,7 +29,7 @@ def window(open_window: OpenWindow) -> MainWindow:
 
 def answer(monkeypatch: pytest.MonkeyPatch, path: Path | None) -> None:
     """What the user picks in the dialog that asks for a file."""
-    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_args: ("" if path is None else str(path), ""))
+    monkeypatch.setattr(FileDialog, "ask_to_save", lambda *_args: "" if path is None else str(path))
 
 
 def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -10,7 +10,7 @@ from typing import get_args
 
 import pytest
 from PySide6.QtGui import QDesktopServices, QImage
-from PySide6.QtWidgets import QFileDialog, QMessageBox, QProgressDialog, QPushButton
+from PySide6.QtWidgets import QMessageBox, QProgressDialog, QPushButton
 from pytestqt.qtbot import QtBot
 
 from gpudash.session import Replay
@@ -19,6 +19,7 @@ from gpudash.telemetry.export.writing import OnProgress
 from gpudash.ui.features import export
 from gpudash.ui.features.export import NO_GRAPH, NO_RECORDING, WORDING, Exporting, ExportJob, Kind
 from gpudash.ui.features.recordings import open_comparison
+from gpudash.ui.widgets.file_dialog import FileDialog
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow
 from tests.ui.fake_document import FakeDocument
@@ -45,7 +46,7 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Choose:
     """What the user picks in the dialog that asks for a file."""
 
     def pick(path: Path | None) -> None:
-        monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_: ("" if path is None else str(path), ""))
+        monkeypatch.setattr(FileDialog, "ask_to_save", lambda *_: "" if path is None else str(path))
 
     return pick
 

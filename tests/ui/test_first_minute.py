@@ -43,6 +43,13 @@ def test_a_machine_with_a_gpu_that_can_be_used_has_no_strip(open_window: OpenWin
     assert not part(window, FirstMinute).strip.isVisible()
 
 
+def test_who_asked_for_a_simulated_card_is_not_told_that_there_is_no_other(
+    open_window: OpenWindow, session: FakeSession
+) -> None:
+    session.were_requested = True
+    assert not part(open_window(session), FirstMinute).strip.isVisible()
+
+
 def test_the_simulated_gpu_is_among_what_works(window: MainWindow) -> None:
     assert "on a simulated GPU" in part(window, FirstMinute).strip.text.text()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QFileDialog, QWidget
+from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from gpudash.devices.names import simulated_gpu
@@ -22,6 +22,7 @@ from gpudash.ui.dashboard.first_screen.page import FirstScreen
 from gpudash.ui.dashboard.first_screen.program_panel import NONE, SEARCHING, ProgramsPanel
 from gpudash.ui.dashboard.first_screen.script_panel import LastScript, ScriptPanel
 from gpudash.ui.features.first_screen import Beginnings, last_scripts
+from gpudash.ui.widgets.file_dialog import FileDialog
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
 from tests.ui.conftest import OpenWindow, settle
@@ -196,7 +197,7 @@ def test_a_script_is_chosen_with_the_button_or_dropped(
 ) -> None:
     script = tmp_path / "train.py"
     script.write_text("print(1)\n")
-    monkeypatch.setattr(QFileDialog, "getOpenFileName", lambda *_: (str(script), ""))
+    monkeypatch.setattr(FileDialog, "ask_to_open", lambda *_: str(script))
     screen_of(window).script.choose.click()
     settle(window)
     panel = window.workspace.dashboard.panel
@@ -234,7 +235,7 @@ def test_the_folder_of_a_model_is_browsed_for(
     window: MainWindow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
-    monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_: str(tmp_path))
+    monkeypatch.setattr(FileDialog, "ask_for_folder", lambda *_: str(tmp_path))
     screen_of(window).model.browse.click()
     spec = window.workspace.dashboard.panel.spec()
     assert isinstance(spec, ModelSpec) and (spec.path, spec.task) == (str(tmp_path), "infer")

@@ -58,11 +58,15 @@ def test_an_svg_says_the_same_as_the_png_in_words(recording: Path, tmp_path: Pat
     assert (root.get("width"), root.get("height")) == ("900", "700")
 
 
-def test_plots_that_have_no_room_make_the_picture_higher(recording: Path, tmp_path: Path) -> None:
-    write_graphs(recording, tmp_path / "out.png", (640, 320))
-    image = QImage(str(tmp_path / "out.png"))
-    assert image.width() == 640
-    assert image.height() > 320
+def test_a_size_in_which_the_plots_have_no_room_is_refused_with_the_least_that_has(
+    recording: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(RecordingError, match="plots have no room in 640x220 pixels; choose at least 640x") as refused:
+        write_graphs(recording, tmp_path / "out.png", (640, 220))
+    assert list(tmp_path.glob("out*")) == []
+    least = int(str(refused.value).rpartition("x")[2])
+    write_graphs(recording, tmp_path / "out.png", (640, least))
+    assert QImage(str(tmp_path / "out.png")).size().toTuple() == (640, least)
 
 
 def test_a_picture_leaves_no_window(recording: Path, tmp_path: Path, qapp: QApplication) -> None:

@@ -6,12 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from PySide6.QtWidgets import QComboBox, QFileDialog, QLineEdit
+from PySide6.QtWidgets import QComboBox, QLineEdit
 
 from gpudash.memory.predicting.estimate import ModelFacts
 from gpudash.specs import ModelSpec
 from gpudash.ui.forms.model_form import ModelForm
 from gpudash.ui.forms.workload_panel import WorkloadPanel
+from gpudash.ui.widgets.file_dialog import FileDialog
 from gpudash.ui.widgets.plain_text import PlainLabel
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.estimates import SHORT
@@ -49,7 +50,7 @@ def test_a_folder_is_chosen_with_the_button(
     panel = open_window(FakeSession()).workspace.dashboard.panel
     panel.take_preset("model", {})
     assert isinstance(panel.form, ModelForm)
-    monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_: str(model))
+    monkeypatch.setattr(FileDialog, "ask_for_folder", lambda *_: str(model))
     panel.form.choose.click()
     spec = panel.spec()
     assert isinstance(spec, ModelSpec) and spec.path == str(model)

@@ -10,7 +10,7 @@ import psutil
 import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QFileDialog, QMenu, QTabBar, QWidget
+from PySide6.QtWidgets import QApplication, QMenu, QTabBar, QWidget
 from pytestqt.qtbot import QtBot
 
 from gpudash.cli.recordings.open import open_address
@@ -18,6 +18,7 @@ from gpudash.session.recordings.file_kinds import FoundFile
 from gpudash.telemetry.records import Note, Warning
 from gpudash.ui.colours import LIGHT
 from gpudash.ui.snapshot.document import PAGE
+from gpudash.ui.widgets.file_dialog import FileDialog
 from gpudash.ui.widgets.remembered import RECENT_FILES, add_recent, recall, recent_files, remember
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow, settle
@@ -233,11 +234,11 @@ def test_open_asks_for_a_file_beside_the_one_opened_last(
     window.workspace.open(snapshot(tmp_path))
     asked = []
 
-    def choose(_parent: QWidget, _title: str, start: str, _kinds: str) -> tuple[str, str]:
+    def choose(_parent: QWidget, _title: str, start: str, _kinds: str) -> str:
         asked.append(start)
-        return str(snapshot(tmp_path, "b.pickle")), ""
+        return str(snapshot(tmp_path, "b.pickle"))
 
-    monkeypatch.setattr(QFileDialog, "getOpenFileName", choose)
+    monkeypatch.setattr(FileDialog, "ask_to_open", choose)
     window.menus.actions["file.open"].trigger()
     assert asked == [str(tmp_path)] and opened(window)[-1] == "b.pickle"
 

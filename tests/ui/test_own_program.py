@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QFileDialog, QLabel, QMessageBox, QWidget
+from PySide6.QtWidgets import QLabel, QMessageBox, QWidget
 from pytestqt.qtbot import QtBot
 
 from gpudash.session import Replay
@@ -20,6 +20,7 @@ from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import Note, Output, RunEnd, RunStarted, StepFinished, Topic, Warning
 from gpudash.ui.dashboard.cards import Card
 from gpudash.ui.forms.script_form import Script, ScriptForm
+from gpudash.ui.widgets.file_dialog import FileDialog
 from gpudash.ui.widgets.remembered import recall
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB
@@ -491,13 +492,13 @@ def test_files_and_folders_are_browsed_for(
     window: MainWindow, script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     form = choose(window)
-    monkeypatch.setattr(QFileDialog, "getOpenFileName", lambda *_args: (str(script), ""))
-    monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_args: str(tmp_path))
+    monkeypatch.setattr(FileDialog, "ask_to_open", lambda *_args: str(script))
+    monkeypatch.setattr(FileDialog, "ask_for_folder", lambda *_args: str(tmp_path))
     for button in form._browse:
         assert button.accessibleName().startswith("Browse for ") and button.toolTip()
         button.click()
     assert (form.file.text(), form.folder.text(), form.python.text()) == (str(script), str(tmp_path), str(script))
-    monkeypatch.setattr(QFileDialog, "getOpenFileName", lambda *_args: ("", ""))
+    monkeypatch.setattr(FileDialog, "ask_to_open", lambda *_args: "")
     form._browse[0].click()
     assert form.file.text() == str(script)
 

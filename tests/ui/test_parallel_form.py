@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QComboBox, QInputDialog, QLabel
 from pytestqt.qtbot import QtBot
 
@@ -19,6 +21,7 @@ from gpudash.units import GIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu
 from tests.ui.parts import enabled_choices
+from tests.ui.test_window_state import card
 
 DEVICES = [
     Device("cpu", "EPYC", 128 * GIB),
@@ -255,6 +258,23 @@ def test_taking_one_device_ends_the_choice_of_several(window: MainWindow) -> Non
     form = choose(window, "cuda:0,cuda:1")
     window.workspace.dashboard.panel.take_device("cpu")
     assert form.devices.text() == "" and window.workspace.dashboard.panel.device_name == "cpu"
+
+
+def test_clicking_the_card_of_another_device_chooses_it_and_ends_the_ranks(window: MainWindow) -> None:
+    form = choose(window, "cpu,cpu")
+    dashboard = window.workspace.dashboard
+    QTest.mouseClick(card(window, gpu(1).uuid), Qt.MouseButton.LeftButton)
+    assert dashboard.panel.device.currentData() == "cuda:1"
+    assert form.devices.text() == ""
+    window.menus.actions["run.start"].trigger()
+    assert window.workspace.session.requested[-1] == ("start", "training", "cuda:1")
+
+
+def test_clicking_the_card_of_one_of_the_ranks_keeps_them_all(window: MainWindow) -> None:
+    choose(window, "cuda:0,cuda:1")
+    QTest.mouseClick(card(window, gpu(1).uuid), Qt.MouseButton.LeftButton)
+    assert window.workspace.dashboard.panel.device.currentData() == "cuda:0,cuda:1"
+    assert window.workspace.dashboard.selected == gpu(1).uuid
 
 
 def run(values: Mapping[str, Any]) -> RunView:

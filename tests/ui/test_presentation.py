@@ -15,6 +15,7 @@ from gpudash.ui.plots.legend import LegendEntry
 from gpudash.ui.widgets.text_size import set_text_scale, text_scale
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui import test_explanation as explained
+from tests.ui import test_result_page as results
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu
 from tests.ui.parts import palette_over
@@ -95,12 +96,33 @@ def test_no_word_is_cut(open_window: OpenWindow, session: FakeSession, size: tup
 
 def test_lines_are_thicker(open_window: OpenWindow, session: FakeSession) -> None:
     window = open_window(session, size=(1280, 800))
-    plot = next(plot for plot in window.workspace.dashboard.plots.plots if "UTILISATION" in plot.spec.title)
+    plot = next(plot for plot in window.workspace.dashboard.plots.plots if "MEMORY" in plot.spec.title)
     width = {name: line.opts["pen"].width() for name, line in plot.canvas._raw.items()}
     present(window)
     assert all(line.opts["pen"].width() > width[name] for name, line in plot.canvas._raw.items())
     present(window)
     assert {name: line.opts["pen"].width() for name, line in plot.canvas._raw.items()} == width
+
+
+def test_plots_are_enlarged_in_a_small_window_and_the_last_ones_scrolled_to(
+    open_window: OpenWindow, session: FakeSession
+) -> None:
+    window = open_window(session, size=(1024, 768))
+    stack = window.workspace.dashboard.plots
+    settle(window, 8)
+    before = [plot.height() for plot in stack.plots]
+    present(window)
+    in_view = [plot for plot in stack.plots if not plot.visibleRegion().isEmpty()]
+    assert [plot.spec.id for plot in in_view] == ["loss", "memory"]
+    assert all(plot.canvas.height() > 150 and plot.visibleRegion().boundingRect() == plot.rect() for plot in in_view)
+    assert min(plot.canvas.width() for plot in in_view) > 0.9 * stack.width()
+    scrolled = stack.findChild(QScrollArea)
+    assert scrolled is not None
+    scrolled.ensureWidgetVisible(stack.plots[-1])
+    settle(window)
+    assert stack.plots[-1].visibleRegion().boundingRect() == stack.plots[-1].rect()
+    present(window)
+    assert [plot.height() for plot in stack.plots] == before
 
 
 @pytest.mark.parametrize("focus", ["plot", "window"])
@@ -136,6 +158,25 @@ def test_after_an_out_of_memory_esc_closes_the_explanation_then_the_result_and_t
         settle(window)
         shown.append((page.isVisible(), dashboard.result.isVisible(), window.menuBar().isVisible()))
     assert shown == [(False, True, False), (False, False, False), (False, False, True)]
+
+
+def test_a_result_names_no_tab_that_is_hidden(open_window: OpenWindow) -> None:
+    idle = FakeSession((gpu(0),)).feed(5)
+    window = open_window(idle, size=(1600, 960))
+    results.ended(idle, "matmul", {**results.RESULTS["matmul"], "remark": "a sentence that is longer than its column"})
+    settle(window, 8)
+    page = window.workspace.dashboard.result
+
+    def sentences() -> list[str]:
+        texts = [label.text() for label in page.findChildren(QLabel) if label.isVisible()]
+        return [text for text in texts if "Steps tab" in text]
+
+    before = sentences()
+    assert len(before) == 1
+    present(window)
+    assert page.isVisible() and sentences() == []
+    present(window)
+    assert sentences() == before
 
 
 def test_after_an_out_of_memory_the_strip_covers_nothing_of_the_plots(open_window: OpenWindow) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from PySide6.QtCore import QPoint, QRect, Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QLabel, QPushButton, QWidget
+from PySide6.QtWidgets import QLabel, QPushButton, QScrollArea, QWidget
 
 from gpudash.memory.predicting.prediction import Prediction
+from gpudash.session.predicting.remedies import SoFar
 from gpudash.telemetry.explanation import Remedy
 from gpudash.telemetry.records import RunEnd, RunStarted
 from gpudash.telemetry.results.outcome import run_figures, size_chart
@@ -85,6 +86,15 @@ def test_a_transfer_s_chart_has_a_line_a_way_and_the_link_s_limit(session: FakeS
     ]
     assert chart.lines[0].points == ((float(1 << 20), 12e9), (float(4 << 20), 20e9)), "from the smallest up"
     assert run_figures(run)[:2] == [("best cpu → cuda:0", "20.0 GB/s"), ("best cuda:0 → cpu", "6.00 GB/s")]
+
+
+def test_copies_within_one_memory_are_told_by_their_median_for_no_link_bounds_the_best(session: FakeSession) -> None:
+    figures = [10.5e9, 46.3e9, 3.42e9, 2.16e9, 1.0e9]
+    rates = [{**TRANSFER["rates"][0], "to": "cpu", "from": "cpu", "bytes_per_second_median": rate} for rate in figures]
+    ended(session, "transfer", {**TRANSFER, "rates": rates})
+    run = session.store.run
+    assert run is not None
+    assert run_figures(run)[0] == ("median cpu → cpu", "3.42 GB/s")
 
 
 def test_products_of_the_session_s_runs_are_points_by_type(session: FakeSession) -> None:
@@ -206,7 +216,7 @@ def test_a_run_that_ran_out_of_memory_says_where_memory_stood_and_what_would_hav
     dashboard = window.workspace.dashboard
     page = dashboard.result
     assert page.isVisible() and not covered(dashboard), "no plot is hidden, least of all the memory's"
-    assert page.accessibleDescription() == "training batch 64 on sim:0, out of memory"
+    assert page.accessibleDescription() == "SIMULATED · training batch 64 on sim:0, out of memory"
     assert page.figures[:2] == [("memory in use", "1.98 of 2.00 GiB"), ("asked for", "64 MiB more")]
     assert "hidden = self.fc1(hidden)" in page.ending.text and "44 MiB too little was free" in page.ending.text
     assert not [button for button in shown_buttons(page) if "batch" in button.text()], "it is still looked for"
@@ -220,6 +230,37 @@ def test_a_run_that_ran_out_of_memory_says_where_memory_stood_and_what_would_hav
     fix.click()
     assert session.requested[-1] == ("start", "training", "sim:0")
     assert dashboard.panel.form.values()["batch"] == "24"
+
+
+def test_a_form_that_asks_for_another_run_takes_away_how_the_last_one_ended(open_window: OpenWindow) -> None:
+    session = explained.Session()
+    window = open_window(session)
+    explained.failed(session)
+    settle(window)
+    dashboard = window.workspace.dashboard
+    assert dashboard.result.isVisible() and dashboard.banner.isVisible()
+    assert "ut of memory" in dashboard.panel.progress.label.text()
+    dashboard.panel.change_fields({"batch": 8})
+    settle(window, 8)
+    assert not dashboard.result.isVisible() and not dashboard.banner.isVisible()
+    assert dashboard.panel.progress.label.text() == "Ready"
+    explained.failed(session)
+    settle(window, 8)
+    assert dashboard.result.isVisible() and dashboard.banner.isVisible(), "the next one is shown again"
+
+
+def test_the_card_beside_the_plots_grows_with_what_is_said_of_the_search(open_window: OpenWindow) -> None:
+    session = explained.Session()
+    window = open_window(session, size=(1600, 900))
+    explained.failed(session)
+    settle(window, 8)
+    page = window.workspace.dashboard.result
+    (figures,) = [area for area in page.findChildren(QScrollArea) if area.accessibleName() == "Figures of the run"]
+    assert figures.isVisible() and figures.verticalScrollBar().maximum() == 0
+    before = page.height()
+    session.remedies.so_far = SoFar(explained.CHANGES[:1], 3, predicted=True, seconds=12)
+    settle(window, 8)
+    assert page.height() > before and figures.verticalScrollBar().maximum() == 0
 
 
 def test_a_word_of_code_that_is_wider_than_the_column_beside_the_plots_is_read_whole(open_window: OpenWindow) -> None:

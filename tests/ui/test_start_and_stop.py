@@ -79,3 +79,4 @@ def test_a_program_that_has_ended_does_not_run_while_it_is_found_out_what_would_
     window.workspace.dashboard.refresh_figures()
     assert panel.progress.label.text() == f"The program has ended.\n{session.after_end}."
     assert panel.snapshot.isHidden()
+    assert window.workspace.dashboard.view.held, "what it did stays in view"

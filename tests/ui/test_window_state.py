@@ -10,13 +10,14 @@ import pytest
 from PySide6.QtCore import QCoreApplication, QEvent, QObject, Qt, QTimer
 from PySide6.QtGui import QColor
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QFileDialog, QPushButton
+from PySide6.QtWidgets import QApplication, QPushButton
 
 from gpudash.specs import TrainingSpec
-from gpudash.telemetry.records import RunEnd, RunStarted
+from gpudash.telemetry.records import Note, RunEnd, RunStarted, Topic
 from gpudash.ui.colours import DARK, LIGHT
 from gpudash.ui.dashboard.cards import Card
 from gpudash.ui.dashboard.tabs.lower_tabs import result_rows
+from gpudash.ui.widgets.file_dialog import FileDialog
 from gpudash.ui.widgets.theme import ThemeFollower
 from gpudash.ui.window import main_window
 from gpudash.ui.window.main_window import MainWindow
@@ -200,7 +201,7 @@ def test_banner_buttons_do_what_they_say(
 ) -> None:
     session = training()
     window = open_window(session)
-    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_args: (str(tmp_path / "copy.gpudash"), ""))
+    monkeypatch.setattr(FileDialog, "ask_to_save", lambda *_args: str(tmp_path / "copy.gpudash"))
     session.warn()
     settle(window)
     button = next(b for b in window.workspace.dashboard.banner.findChildren(QPushButton) if b.text() == words)
@@ -327,6 +328,26 @@ def test_a_new_run_clears_what_the_last_one_left(open_window: OpenWindow) -> Non
     session.apply(RunStarted(time_s=session.now_s, run_id=2, workload="training", device="cpu", spec={}))
     settle(window)
     assert not window.workspace.dashboard.banner.isVisible()
+
+
+def test_the_card_of_a_demo_s_run_is_shown_with_it_and_the_form_s_card_with_the_next_run(
+    open_window: OpenWindow,
+) -> None:
+    session = FakeSession([gpu(0)]).feed(5)
+    window = open_window(session)
+    dashboard = window.workspace.dashboard
+    dashboard.select_device("host")
+    session.start("cuda:0")
+    session.train(5, device="cuda:0")
+    run = session.store.run
+    assert run is not None
+    session.apply(Note(time_s=session.now_s, run_id=run.run_id, topic=Topic.DEMO, text="This run is the demo's."))
+    session.end(RunEnd(time_s=session.now_s, run_id=run.run_id, status="cancelled", seconds=1.0, steps=5, result={}))
+    settle(window)
+    assert dashboard.view.held and dashboard.selected == gpu(0).uuid
+    session.apply(RunStarted(time_s=session.now_s, run_id=2, workload="training", device="cpu", spec={}))
+    settle(window)
+    assert dashboard.selected == "host"
 
 
 def test_what_is_said_of_the_last_run_is_not_said_of_the_one_that_begins(

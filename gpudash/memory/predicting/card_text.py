@@ -124,6 +124,8 @@ class CardText:
             return "predicting…"
         if self.standing == "stale":
             return "for other values"
+        if self.reason == NOT_ANSWERED:
+            return "its own devices only"  # what a chip has room for
         if found is None or self.reason:
             return self.reason
         if isinstance(found, ServerOnCard):

@@ -30,6 +30,9 @@ LONGEST_PROCESS = 28
 LATE_READINGS_S = 2.0
 """Readings up to this many seconds after a program's end may still be its own."""
 
+_SPELLED_OUT = {"oom": "out of memory"}
+"""Values that are abbreviated on the command line."""
+
 _LAST = ("seed", "threads")
 """Fields of every workload; they are named after all others."""
 
@@ -153,7 +156,7 @@ def _difference(name: str, value: object, size: bool) -> str:
         written = f"{value:g}"
     else:
         written = str(value)
-    return f"{field} {_cut(written, LONGEST_VALUE)}"
+    return f"{field} {_cut(_SPELLED_OUT.get(written, written), LONGEST_VALUE)}"
 
 
 def _cut(text: str, longest: int) -> str:

@@ -30,6 +30,7 @@ from gpudash.system.files import make_private_folder, written_whole
 from gpudash.system.foreign_files import open_regular
 from gpudash.telemetry.readings import Key
 from gpudash.telemetry.recording import schema
+from gpudash.telemetry.recording.lasting_locks import LastingLocks
 from gpudash.telemetry.recording.schema import Rows
 from gpudash.telemetry.records import Event, Record, RunEnd, RunStarted, Sample, Transfer, plain
 from gpudash.telemetry.runs import RunView, run_of
@@ -51,9 +52,8 @@ WAL_BYTES = 4 * 1024**2
 """Size to which the write-ahead log is truncated; SQLite merges it every 1000 pages (4 MiB)."""
 
 _writing: dict[tuple[int, int], Recorder] = {}
-"""The recorder of each file that this process writes, by device and inode. Nothing but SQLite may open and close these
-files: closing any descriptor of a file drops all of the process's POSIX locks on it (sqlite.org/howtocorrupt.html,
-section 2.2)."""
+"""The recorder of each file that this process writes, by device and inode. Nothing of ours but SQLite opens and closes
+these files, since that drops SQLite's locks on them; `LastingLocks` are for what is not ours."""
 
 LOG_SUFFIX = "-wal"
 """SQLite's suffix for the write-ahead log."""
@@ -150,6 +150,7 @@ class Recorder:
         self.failed: str | None = None
         self.annotations: dict[str, str] = {}
         self._connection: sqlite3.Connection | None = None
+        self._locks: LastingLocks | None = None
         self._pages: PageWriter | None = None
         self._pending = 0
         self._committed = time.monotonic()
@@ -165,6 +166,7 @@ class Recorder:
             self.path, self._lock = (path, _claim(self, path))
         try:
             self._create(meta)
+            self._locks = LastingLocks(self._lock[0], log_files(self.path)[1])
         except (sqlite3.Error, OSError) as error:
             self._release()
             self.path.unlink(missing_ok=True)
@@ -290,6 +292,8 @@ class Recorder:
                 )
                 connection.execute("INSERT OR REPLACE INTO meta VALUES ('status', ?)", (status,))
             # A single file: merge the log and delete it.
+            if self._locks is not None:
+                self._locks.release_file()
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             connection.execute("PRAGMA journal_mode = DELETE")
         except sqlite3.OperationalError as error:
@@ -372,10 +376,15 @@ class Recorder:
         for request in requests:
             request.done.set()
         self._pending = 0
+        locks, self._locks = self._locks, None
+        if locks is not None:
+            locks.release_file()
         if connection is not None:
             # A full disk also prevents the last checkpoint; the log then stays, and readers use it.
             with contextlib.suppress(sqlite3.Error):
                 connection.close()
+        if locks is not None:
+            locks.close()
         lock, self._lock = self._lock, None
         if lock is not None:
             descriptor, identity = lock

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from gpudash.devices.names import shown_devices, shown_name
@@ -132,13 +133,17 @@ def _main_figures(run: RunView, result: Mapping[str, Any]) -> Iterator[Row]:
             yield "writes", _quoted(predicted["text"][:FIRST_WRITTEN])
         else:
             yield "predicts", _class_text(predicted)
-    best: dict[str, float] = {}
+    rates: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for rate in result.get("rates", ()):
-        way, median = f"{shown_name(rate['from'])} → {shown_name(rate['to'])}", rate["bytes_per_second_median"]
-        if median is not None:
-            best[way] = max(best.get(way, 0.0), median)
-    for way, median in best.items():
-        yield f"best {way}", format_rate(median)
+        if rate["bytes_per_second_median"] is not None:
+            rates[rate["from"], rate["to"]].append(rate["bytes_per_second_median"])
+    for (source, target), found in rates.items():
+        way = f"{shown_name(source)} → {shown_name(target)}"
+        # No link bounds a copy within one memory: its best rate is that of a cache, or chance.
+        if source == target:
+            yield f"median {way}", format_rate(median(found))
+        else:
+            yield f"best {way}", format_rate(max(found))
     if result.get("flops_per_second") is not None:
         yield "arithmetic rate", format_scaled(result["flops_per_second"], "FLOP/s")
         yield "one product", format_duration(result["seconds_median"])

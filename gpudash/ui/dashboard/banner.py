@@ -114,9 +114,7 @@ class Banner(QFrame):
         elif isinstance(event, Note) and event.topic == Topic.STRAGGLER:
             self._open[Topic.STRAGGLER] = event
         elif isinstance(event, RunStarted):
-            self._open.pop("run", None)
-            self._open.pop("passed", None)
-            self._open.pop(Topic.STRAGGLER, None)
+            self.leave_run()
         else:
             return
         self._update()
@@ -153,6 +151,12 @@ class Banner(QFrame):
         if text != self._brief:
             self._brief = text
             self._update()
+
+    def leave_run(self) -> None:
+        """Drop how the last run ended: the user asks for another."""
+        for key in ("run", "passed", Topic.STRAGGLER):
+            self._open.pop(key, None)
+        self._update()
 
     def forget(self) -> None:
         """Drop all events: they are later than the moment shown now."""

@@ -151,6 +151,9 @@ class Dashboard(PlotsPage):
         self._shows_overlaid = False
         self.first_screen: FirstScreen | None = None
         self._form_before: object = None
+        self._form_of_ended: object = None
+        self._wants_another = False
+        self._program_ended = False
         self._panel_wanted = True
         self.panel = panel or WorkloadPanel()
         self.tabs = tabs or LowerTabs()
@@ -387,7 +390,7 @@ class Dashboard(PlotsPage):
         self._selected = key
         for device in self.session.devices():
             if (device.uuid or "host") == key:
-                self.panel.choose_device(device.name)
+                self.panel.choose_card(device.name)
 
     def _simulate(self, card: SimulatedCard) -> None:
         """Make a card the form's device: for the user's own program through its field, else as a simulated device.
@@ -469,9 +472,18 @@ class Dashboard(PlotsPage):
         self._viewed_earlier = False
         if not self.session.running and self._requested_program() != self._printing:
             self.tabs.drop_newest_line()
+        if self._form_of_ended is not None and self._form_values() != self._form_of_ended:
+            self._leave_ended_run()
         # Ignore a changed device alone: selecting or finding a card does not start anything.
         if self.first_screen is not None and self._form_values() != self._form_before:
             self.leave_first_screen()
+
+    def _leave_ended_run(self) -> None:
+        """The form asks for another run: what became of the last one no longer stands beside its prediction."""
+        self._form_of_ended = None
+        self._wants_another = True
+        self.banner.leave_run()
+        self.plots.cover(covered=False)
 
     def _requested_program(self) -> tuple[str, str]:
         """The workload that the form holds, and the script if that is the user's own."""
@@ -590,6 +602,7 @@ class Dashboard(PlotsPage):
         if isinstance(event, RunEnd):
             if self.live and event.time_s > self._opened_s:
                 self._hold_run()
+                self._form_of_ended = self._form_values()
                 # The panel must not say that it runs beside a view that says that it has ended.
                 self.refresh_figures()
             if self.results_in_front and (event.time_s > self._opened_s if self.live else has_verdict(event.result)):
@@ -603,6 +616,9 @@ class Dashboard(PlotsPage):
 
     def _take_start(self, event: RunStarted) -> None:
         self.leave_first_screen()
+        self._form_of_ended = None
+        self._wants_another = False
+        self._program_ended = False
         self.plots.cover(covered=False)
         if self.view.held:
             self.view.follow()
@@ -621,8 +637,21 @@ class Dashboard(PlotsPage):
         """Keep the whole of the run that just ended in view; leave a paused view alone, the user chose it."""
         with self.session.store.lock:
             run = self.session.store.run
-        if run is not None and run.ended_s is not None and self.view.following:
+            newest = self.session.store.newest_s
+        if run is None or not (self.view.following or (self.view.held and self._program_ended)):
+            return
+        if run.of_demo:
+            # The demo's run is on a card of its own; the user's next run shows that of the form.
+            self._select_card_of(run)
+            self._shown_for_program = self._selected
+        if run.ended_s is not None:
             self.view.hold(*_span_of(run, run.ended_s))
+        elif self._program_ended:
+            self.view.hold(*_span_of(run, newest))
+
+    def _select_card_of(self, run: RunView) -> None:
+        keys = {device.name: device.uuid or "host" for device in self.session.devices()}
+        self._selected = keys.get(run.device, self._selected)
 
     def hold_run(self, number: int) -> None:
         """Show a whole run of the session, counted from 1, and its device, until something new starts."""
@@ -632,8 +661,7 @@ class Dashboard(PlotsPage):
             return
         self.leave_first_screen()
         run = runs[number - 1]
-        keys = {device.name: device.uuid or "host" for device in self.session.devices()}
-        self._selected = keys.get(run.device, self._selected)
+        self._select_card_of(run)
         self._viewed_earlier = True
         self.plots.cover(covered=False)
         if run.ended_s is None:
@@ -939,6 +967,9 @@ class Dashboard(PlotsPage):
         if live is not None:
             stop = live.runs.stopping
             after_end = live.runs.after_end
+        if after_end and not self._program_ended:
+            self._program_ended = True
+            self._hold_run()
         with store.lock:
             contents = [host_card(store, devices[0], session.host_capacity_source, warn)]
             rows: list[tuple[str, Table, str | None]] = [("cpu", "host", None)]
@@ -951,9 +982,10 @@ class Dashboard(PlotsPage):
             if store.run is not None:
                 device = store.run.device
             memory = next((uuid for uuid, name in names.items() if name == device), "host")
-            self.panel.show_run(
-                store.run, session.running, self._loading(), self.forecasts.get(memory), stop, after_end
-            )
+            progress = store.run
+            if self._wants_another and progress is not None and progress.error is not None:
+                progress = None
+            self.panel.show_run(progress, session.running, self._loading(), self.forecasts.get(memory), stop, after_end)
             # The strip may leave the reason out only while the newest run's result is shown beside the plots.
             ended = ""
             if store.run is not None and store.run is self._resulting and not self.result.isHidden():
@@ -968,12 +1000,15 @@ class Dashboard(PlotsPage):
         self.banner.set_running(session.running)
         self.banner.set_brief(ended)
         self.result.verdict.again_button.setEnabled(not session.running)
+        if self.result.offer_tab(not self.tabs.isHidden()):
+            self.plots.place_over()
         self.view_bar.refresh()  # it shows how far the view is behind, like the status line
         self.result.ending.remedies.setEnabled(not session.running)
         searching = [view for view in (self.result.ending.remedies, *self.explanation.remedies) if view.searching]
         if live is not None and searching:  # only then: accessing `remedies` loads the search
             for shown in searching:
                 shown.show_so_far(live.remedies.so_far)
+            self.plots.place_over()  # its text may need more lines
         origin = self._origin
         if not origin and not self.live:
             origin = f"recording {session.recording_path.name if session.recording_path else ''}"

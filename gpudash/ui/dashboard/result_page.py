@@ -23,6 +23,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from gpudash.devices.names import SIMULATED
 from gpudash.drawing.axes import MOST_TICKS, Ticks, format_value, value_ticks
 from gpudash.telemetry.results.outcome import (
     SizeChart,
@@ -129,7 +130,10 @@ class ResultPage(QFrame):
             name: display name of the run.
             commanding: whether a remedy can be applied here.
         """
-        self._title.setText(f"{name}, {ENDINGS.get(run.status, run.status)}")
+        title = f"{name}, {ENDINGS.get(run.status, run.status)}"
+        if run.simulated:
+            title = f"{SIMULATED} · {title}"
+        self._title.setText(title)
         self.setAccessibleDescription(self._title.full_text)
         comparison = self.verdict.show_result(run.result)
         self._bodies.setCurrentWidget(self.verdict if comparison else self._general)
@@ -148,6 +152,10 @@ class ResultPage(QFrame):
         self.rows.setVisible(bool(rows) or not (self._shown or self.chart.isVisibleTo(self)))
         more = without_figures(rows, self._shown)
         self._side_figures.show_figures(self._shown, more, rest=bool(found) and not rows)
+
+    def offer_tab(self, offered: bool) -> bool:
+        """Mention the tab with the other results only where it is offered; whether that changed anything."""
+        return self._side_figures.offer_tab(offered)
 
     def place_in(self, stage: QRect, side: QRect, free: int) -> QRect:
         """Where to place the page: beside the plots if there is room and it has no chart, else over their lower part.
@@ -264,6 +272,7 @@ class FiguresAside(QScrollArea):
         panel.setProperty("role", "scrolled")
         self._rows = in_column(margins=(14, 0, 12, 0), spacing=3)
         self._lines: list[QWidget] = []
+        self._rest: QWidget | None = None
         self.column = in_column(self._rows, 1, parent=panel, margins=(0, 0, 0, 0), spacing=2 * GAP_PX)
         self.setWidget(panel)
 
@@ -294,10 +303,18 @@ class FiguresAside(QScrollArea):
             line = QWidget()  # a layout per row, so that a long value takes no width from the other names
             in_row((name_label, 1), value_label, parent=line, margins=(0, 0, 0, 0), spacing=6)
             self._add(line)
+        self._rest = None
         if rest or len(short) < len(more):
-            sentence = worded_label("muted")
-            sentence.setText(IN_TAB)
-            self._add(sentence)
+            self._rest = worded_label("muted")
+            self._rest.setText(IN_TAB)
+            self._add(self._rest)
+
+    def offer_tab(self, offered: bool) -> bool:
+        """Mention the tab with the rest only where it is offered; whether that changed anything."""
+        if self._rest is None or self._rest.isHidden() != offered:
+            return False
+        self._rest.setVisible(offered)
+        return True
 
     def _add(self, line: QWidget) -> None:
         self._rows.addWidget(line)

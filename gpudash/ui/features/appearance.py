@@ -269,6 +269,7 @@ class Presentation(QObject):
         parts: list[QWidget] = list(workspace.window().findChildren(QMenuBar))
         for dashboard in workspace.dashboards:
             parts += [dashboard.left, dashboard.tabs, dashboard.chooser]
+            dashboard.plots.set_presented(True)
         parts += [page.status_line for page in workspace.pages]
         for part in parts:
             before.hidden.setdefault(part, part.isHidden())
@@ -296,6 +297,8 @@ class Presentation(QObject):
         for part, hidden in before.hidden.items():
             if shiboken6.isValid(part):  # its tab may have been closed in the meantime
                 part.setHidden(hidden)
+        for dashboard in self._workspace.dashboards:
+            dashboard.plots.set_presented(False)
         self._workspace.bar.setVisible(self._workspace.count > 0)
         for splitter, sizes in before.sizes.items():
             if shiboken6.isValid(splitter):

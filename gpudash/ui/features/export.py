@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Literal
 
 from PySide6.QtCore import QObject, Qt, QTimer, QUrl
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QFileDialog, QProgressDialog
+from PySide6.QtWidgets import QProgressDialog
 
 from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.recording.recorder import RecordingError
-from gpudash.ui.plots.export import completed
+from gpudash.ui.widgets.file_dialog import FileDialog, completed
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.window.menus import Command
 from gpudash.ui.window.workspace import Workspace
@@ -379,7 +379,7 @@ class Exporting(QObject):
         """Ask where to write. Before a file is replaced, the dialog asks or, if a suffix is added here, we do."""
         start = source.with_name(source.stem + (wording.suffix or "-runs"))
         title = f"Export {wording.entry.removesuffix('…')}"
-        chosen, _pattern = QFileDialog.getSaveFileName(self._workspace, title, str(start), wording.pattern)
+        chosen = FileDialog.ask_to_save(self._workspace, title, str(start), wording.pattern)
         if chosen and not wording.suffix:
             return Path(chosen)  # a folder: one that is not empty is refused, not replaced
         return completed(self._workspace, title, chosen, wording.suffix)

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from PySide6.QtGui import QAction
-from PySide6.QtWidgets import QFileDialog, QMenu
+from PySide6.QtWidgets import QMenu
 
 from gpudash.session.recordings.file_kinds import FoundFile
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.features.help import sample_entries
-from gpudash.ui.plots.export import completed
+from gpudash.ui.widgets.file_dialog import FileDialog, completed
 from gpudash.ui.widgets.plain_text import plain_tip, without_mnemonics
 from gpudash.ui.widgets.remembered import forget_recent, recent_files
 from gpudash.ui.window.menus import Command
@@ -101,7 +101,7 @@ def ask_for_file(workspace: Workspace) -> None:
         start = str(newest.parent)
     else:
         start = str(Path.home())
-    chosen, _kind = QFileDialog.getOpenFileName(workspace, "Open", start, KINDS)
+    chosen = FileDialog.ask_to_open(workspace, "Open", start, KINDS)
     if chosen:
         workspace.open(Path(chosen))
 
@@ -136,7 +136,7 @@ def save_recording(workspace: Workspace) -> None:
     if front is not None and front.unlinked is not None:
         # A machine's recording is in a private folder, which is deleted when it disconnects.
         start = Path.home() / start.name
-    chosen, _kind = QFileDialog.getSaveFileName(workspace, title, str(start), f"Recordings (*{suffix})")
+    chosen = FileDialog.ask_to_save(workspace, title, str(start), f"Recordings (*{suffix})")
     path = completed(workspace, title, chosen, suffix)
     if path is not None:
         workspace.attempt(lambda: session.save_recording(path))

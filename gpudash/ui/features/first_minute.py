@@ -67,7 +67,9 @@ class FirstMinute(QObject):
         devices = session.devices()
         there = any(device.kind == "cuda" and device.problem is None for device in devices)
         problem = None
-        if not (there or self._held):
+        live = session.live
+        simulates = live is not None and live.machine.simulated.were_requested
+        if not (there or self._held or simulates):
             problem = self._gpu_problem
         if problem is not None and problem == self._dismissed:
             problem = None

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Qt
-from PySide6.QtWidgets import QFileDialog, QInputDialog
+from PySide6.QtWidgets import QInputDialog
 
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.ui.features.file import refuse
+from gpudash.ui.widgets.file_dialog import FileDialog
 from gpudash.ui.widgets.remembered import recall, remember
 from gpudash.ui.window.menus import Command
 from gpudash.ui.window.workspace import Workspace
@@ -230,7 +231,7 @@ def show_machines(workspace: Workspace, fleet: SshFleet) -> FleetDocument | None
 
 def save_machines(workspace: Workspace, fleet: SshFleet) -> None:
     """Choose a folder, and save the recording of every machine there."""
-    chosen = QFileDialog.getExistingDirectory(workspace, "Save All Recordings", str(Path.home()))
+    chosen = FileDialog.ask_for_folder(workspace, "Save All Recordings", str(Path.home()))
     written: list[Path] = []
     if chosen and workspace.attempt(lambda: written.extend(fleet.save_recordings(Path(chosen)))):
         if len(written) == 1:

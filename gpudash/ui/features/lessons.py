@@ -6,10 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtWidgets import QFileDialog
-
 from gpudash.session.lessons.lesson_list import listed_lessons
-from gpudash.ui.plots.export import completed
+from gpudash.ui.widgets.file_dialog import FileDialog, completed
 from gpudash.ui.window.menus import Command
 from gpudash.ui.window.workspace import Workspace
 
@@ -78,7 +76,7 @@ def play_lesson(workspace: Workspace, name: str, *, simulate: bool = False) -> S
 
 def save_sheet(workspace: Workspace) -> None:
     """Choose a file and write the notebook of all lessons to it."""
-    chosen, _pattern = QFileDialog.getSaveFileName(workspace, SAVE, "sheet.ipynb", "Notebooks (*.ipynb)")
+    chosen = FileDialog.ask_to_save(workspace, SAVE, "sheet.ipynb", "Notebooks (*.ipynb)")
     out = completed(workspace, SAVE, chosen, ".ipynb")
     if out is not None:
         write_sheet(workspace, out)

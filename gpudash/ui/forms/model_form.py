@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic.fields import FieldInfo
-from PySide6.QtWidgets import QComboBox, QFileDialog, QLineEdit, QPushButton, QWidget
+from PySide6.QtWidgets import QComboBox, QLineEdit, QPushButton, QWidget
 
 from gpudash.specs import Spec
 from gpudash.specs.model import RECIPES, SERVE, USUAL_FIELDS
 from gpudash.ui.forms.parallel_form import ParallelForm
 from gpudash.ui.widgets.fields import WORKING_FOLDER, Control
+from gpudash.ui.widgets.file_dialog import FileDialog
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
 SHORT_TITLES = {
@@ -124,6 +125,6 @@ class ModelForm(ParallelForm):
 
     def _choose(self) -> None:
         begin = str(self.values()["path"] or WORKING_FOLDER)
-        found = QFileDialog.getExistingDirectory(self, "The folder of a model", begin)
+        found = FileDialog.ask_for_folder(self, "The folder of a model", begin)
         if found:
             self.take_folder(Path(found))

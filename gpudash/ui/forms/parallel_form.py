@@ -59,6 +59,11 @@ class ParallelForm(SpecForm):
             return names[0]
         return None
 
+    def leave_ranks_without(self, device: str) -> None:
+        """Return to a single device unless ``device`` is one of the ranks'."""
+        if device not in self._names_of_devices():
+            self.devices.clear()
+
     def set_devices(self, devices: Sequence[Device]) -> None:
         """Offer ``devices``; others are refused from then on."""
         if tuple(devices) != self._offered:

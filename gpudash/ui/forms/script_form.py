@@ -12,7 +12,6 @@ from typing import Any
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtWidgets import (
     QCheckBox,
-    QFileDialog,
     QGridLayout,
     QLineEdit,
     QPlainTextEdit,
@@ -26,6 +25,7 @@ from gpudash.session.watching.output.printed_metrics import check_pattern
 from gpudash.session.watching.request import WatchRequest, found_python, script_of
 from gpudash.ui.forms.spec_form import LABEL_WIDTH
 from gpudash.ui.widgets.fields import WORKING_FOLDER, ErrorBubbles
+from gpudash.ui.widgets.file_dialog import FileDialog
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.remembered import recall, remember
@@ -338,17 +338,17 @@ class ScriptForm(QWidget):
 
     def _ask_file(self) -> None:
         start = self.file.text() or WORKING_FOLDER
-        chosen, _kind = QFileDialog.getOpenFileName(self, "Script", start, "Python (*.py);;All files (*)")
+        chosen = FileDialog.ask_to_open(self, "Script", start, "Python (*.py);;All files (*)")
         if chosen:
             self.file.setText(chosen)
 
     def _ask_folder(self) -> None:
-        chosen = QFileDialog.getExistingDirectory(self, "Folder", self.folder.text() or WORKING_FOLDER)
+        chosen = FileDialog.ask_for_folder(self, "Folder", self.folder.text() or WORKING_FOLDER)
         if chosen:
             self.folder.setText(chosen)
 
     def _ask_python(self) -> None:
-        chosen, _kind = QFileDialog.getOpenFileName(self, "Python interpreter", self.python.text() or "/usr/bin")
+        chosen = FileDialog.ask_to_open(self, "Python interpreter", self.python.text() or "/usr/bin")
         if chosen:
             self.python.setText(chosen)
 

@@ -272,6 +272,12 @@ class WorkloadPanel(QFrame):
         )
         self.form.set_locked(True)
 
+    def choose_card(self, name: str) -> None:
+        """Select the device whose card was clicked; a run on several devices keeps them if it is among them."""
+        if not self.watching and isinstance(self.form, ParallelForm) and not self._running:
+            self.form.leave_ranks_without(name)
+        self.choose_device(name)
+
     def choose_device(self, name: str) -> None:
         """Select the device called ``name`` if it is offered; a run on several devices keeps them."""
         if any(device.name == name for device in self._devices):

@@ -22,8 +22,9 @@ import numpy as np
 from PySide6.QtCore import QBuffer, QByteArray, QPoint, QRect, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QFont, QImage, QImageWriter, QPainter
 from PySide6.QtSvg import QSvgGenerator
-from PySide6.QtWidgets import QGraphicsItem, QMessageBox, QWidget
+from PySide6.QtWidgets import QGraphicsItem, QWidget
 
+from gpudash.drawing.flat_svg import flattened, is_straight
 from gpudash.system.files import written_whole
 from gpudash.system.foreign_text import harmless, tab_separated
 from gpudash.telemetry.plots import CurveSpec
@@ -33,7 +34,6 @@ from gpudash.ui.plots.canvas import Canvas
 from gpudash.ui.plots.legend import Legend
 from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.plots.reading import ALL_SAMPLES
-from gpudash.ui.widgets.plain_text import message_box
 from gpudash.units import format_clock
 
 SIGNATURE = "recorded with gpudash"
@@ -306,7 +306,12 @@ class Drawing:
         painter.end()
         text = bytes(data.data().data()).decode()
         piece = _EMPTY.sub("", text[text.index("<defs>") : text.rindex("</svg>")]).replace(_FONT, _ANY_FONT)
-        self._pieces.append(piece if within is None else self._clipped(piece, within))
+        if within is None:
+            self._pieces.append(flattened(piece))
+        else:
+            edges = within.left(), within.top(), within.right(), within.bottom()
+            cut = flattened(piece, edges)
+            self._pieces.append(cut if is_straight(cut) else self._clipped(cut, within))
 
     def paint_canvas(self, canvas: Canvas, place: QPoint) -> None:
         """Add the drawing of a plot, layer by layer.
@@ -365,25 +370,3 @@ def _only(shown: QGraphicsItem, layers: list[QGraphicsItem]) -> Iterator[None]:
     finally:
         for layer in hidden:
             layer.setVisible(True)
-
-
-def completed(parent: QWidget, title: str, chosen: str, suffix: str) -> Path | None:
-    """The path that a dialog returned, with ``suffix`` added if it has none; ``None`` if nothing should be written.
-
-    The dialog has already asked before replacing a file with the typed name. This asks for the completed name.
-    """
-    if not chosen:
-        return None
-    path = Path(chosen)
-    if path.suffix:
-        return path
-    path = path.with_name(path.name + suffix)
-    if path.exists():
-        question = f"{path} already exists. Replace it?"
-        yes, no = QMessageBox.StandardButton.Yes, QMessageBox.StandardButton.No
-        box = message_box(parent, QMessageBox.Icon.Question, title, question)
-        box.setStandardButtons(yes | no)
-        box.setDefaultButton(no)
-        if box.exec() != yes:
-            return None
-    return path

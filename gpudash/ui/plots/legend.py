@@ -298,6 +298,7 @@ class Legend(QWidget):
         self._row.setSizeConstraint(QHBoxLayout.SizeConstraint.SetNoConstraint)
         self._row.setContentsMargins(0, 0, 0, 0)
         self._row.setSpacing(0)
+        self._whole_title = title
         self._title = PlainLabel(title, role="title")
         self._row.addWidget(self._title)
         self._row.addSpacing(6)
@@ -327,8 +328,8 @@ class Legend(QWidget):
 
     def set_title(self, title: str) -> None:
         """Change the title."""
-        if title != self._title.text():
-            self._title.setText(title)
+        if title != self._whole_title:
+            self._whole_title = title
             self._fit()
 
     def set_curves(self, curves: Sequence[CurveSpec]) -> None:
@@ -477,6 +478,7 @@ class Legend(QWidget):
         name. Then entries move into a menu, from the last to the first, those marked ``aside`` before the others.
         Curve names are never cut.
         """
+        self._title.setText(self._whole_title)
         margins = self._row.contentsMargins()
         chip = 0
         if self._hidden:
@@ -496,6 +498,15 @@ class Legend(QWidget):
             entry.setVisible(position in shown)
         self._more.setVisible(len(shown) < len(widths))
         self._more.setText(f"{len(widths) - len(shown)} more")
+        title_room = self.width() - margins.left() - margins.right() - chip - 10
+        if len(shown) < len(widths):
+            title_room -= self._more.sizeHint().width()
+        tip = ""
+        if not shown and self._title.sizeHint().width() > title_room:
+            elided = Qt.TextElideMode.ElideRight
+            self._title.setText(self._title.fontMetrics().elidedText(self._whole_title, elided, max(0, title_room)))
+            tip = plain_tip(self._whole_title)
+        self._title.setToolTip(tip)
 
     def _fill_menu(self) -> None:
         menu = self._more.menu()

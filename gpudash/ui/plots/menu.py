@@ -9,20 +9,15 @@ from typing import Literal
 
 from PySide6.QtCore import QPoint
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QFileDialog, QMenu, QWidget
+from PySide6.QtWidgets import QMenu, QWidget
 
-from gpudash.ui.plots.export import completed
 from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.plots.stack import PlotStack
+from gpudash.ui.widgets.file_dialog import FileDialog, completed
 from gpudash.ui.widgets.plain_text import without_mnemonics
 
 AskForPath = Callable[[QWidget, str, str, str], str]
 """Takes a parent, a title, a proposed file name and a filter; returns the chosen path, or "" if cancelled."""
-
-
-def ask_for_path(parent: QWidget, title: str, name: str, pattern: str) -> str:
-    """Open the platform's save dialog."""
-    return QFileDialog.getSaveFileName(parent, title, name, pattern)[0]
 
 
 class PlotMenu:
@@ -33,7 +28,7 @@ class PlotMenu:
         ask: asks for the path of a file.
     """
 
-    def __init__(self, stack: PlotStack, ask: AskForPath = ask_for_path) -> None:
+    def __init__(self, stack: PlotStack, ask: AskForPath = FileDialog.ask_to_save) -> None:
         self._stack = stack
         self._ask = ask
         stack.menu_requested.connect(self.open)

@@ -50,7 +50,7 @@ from gpudash.ui.widgets.text_size import scaled
 SETTLED_S = 5.0
 """A paused view this far behind the newest reading is complete: new samples no longer change it."""
 
-READOUT_FROM_PX, WIDE_READOUT_FROM_PX = 620, 1400
+READOUT_FROM_PX, WIDE_READOUT_FROM_PX = 760, 1400
 """Widths above which the readout fits beside the plots, and above which it is wide."""
 
 OVERVIEW_S = 1.0
@@ -61,6 +61,9 @@ CARD_SHARE, CARD_GAP_PX = 0.5, 6
 
 HANDLE_PX = 5
 """Height of the handle between two plots, which resizes them."""
+
+PRESENTED_PX = 150
+"""Least height of a plot that is presented, in logical pixels; plots below the first ones are scrolled to."""
 
 LEAD_RATIO, GHOST_LEAD_RATIO = 0.06, 0.2
 """Share of the window kept free right of now while a forecast is shown, and while the ghost of a run is shown."""
@@ -211,9 +214,9 @@ class PlotStack(QFrame):
         return any(curve.smoothed for name in self._order for curve in self._plots[name].spec.curves)
 
     @property
-    def needed_height(self) -> int:
-        """The height that shows every plot at a comfortable size without scrolling."""
-        return self.height() - self._scroll.height() + self._column.comfortable_height
+    def missing_height(self) -> int:
+        """How much higher this must be to show every plot without scrolling, each as low as it can be."""
+        return max(0, self._column.minimumSizeHint().height() - self._scroll.height())
 
     @property
     def focused(self) -> TimePlot | None:
@@ -399,13 +402,14 @@ class PlotStack(QFrame):
         """Show or hide the page that covers the plots."""
         if self._cover is not None:
             self._cover.setVisible(covered)
-            self._place_over()
+            self.place_over()
             # only a visible page of the final width has the fonts and line breaks that decide its height
             QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest.value)
-            self._place_over()
+            self.place_over()
             self._cover.raise_()
 
-    def _place_over(self) -> None:
+    def place_over(self) -> None:
+        """Place what covers the plots, which may need another height than before."""
         self._place_card()
         if self._cover is not None:
             stage = self._scroll.geometry()
@@ -762,6 +766,10 @@ class PlotStack(QFrame):
         self._readout_wanted = wanted
         self.readout.setVisible(wanted and self.width() >= scaled(READOUT_FROM_PX))
 
+    def set_presented(self, presented: bool) -> None:
+        """Present the first plots at a size that is read from afar; the others are scrolled to."""
+        self._column.set_presented(presented)
+
     def show_alone(self, alone: bool) -> None:
         """Leave all room to the plots: hide readout and overview, and the strip while nothing is selected."""
         self._alone = alone
@@ -775,7 +783,7 @@ class PlotStack(QFrame):
     def resizeEvent(self, event: QResizeEvent) -> None:
         self.readout.set_wide(self.width() >= scaled(WIDE_READOUT_FROM_PX))
         self.show_readout(self._readout_wanted)
-        self._place_over()
+        self.place_over()
 
     def changeEvent(self, event: QEvent) -> None:
         if event.type() is QEvent.Type.FontChange:
@@ -802,6 +810,7 @@ class PlotColumn(QSplitter):
         self._topic: str | None = None
         self._dragged: dict[str, float] = {}
         self._least: list[int] = []
+        self._presented = False
         self.splitterMoved.connect(self._keep_heights)
 
     def turn_to(self, topic: str | None) -> None:
@@ -813,12 +822,11 @@ class PlotColumn(QSplitter):
             self._share()
         self._topic = topic
 
-    @property
-    def comfortable_height(self) -> int:
-        """The height in logical pixels that the plots need together."""
-        # What the plots gave up in `tighten`.
-        given = sum(plot.least_height - plot.minimumSizeHint().height() for plot in self._shown)
-        return self.minimumSizeHint().height() + given
+    def set_presented(self, presented: bool) -> None:
+        """Keep every plot as high as `PRESENTED_PX`; as many as that allows fill the view."""
+        if presented != self._presented:
+            self._presented = presented
+            self._share()
 
     def settle(self) -> None:
         """Distribute the height again if a plot now needs more, as for mark labels above it."""
@@ -881,6 +889,13 @@ class PlotColumn(QSplitter):
         shares = [0.0 if self._dragged else plot.spec.least_share for plot in self._shown]
         promised = [round(share * viewport.height()) for share in shares]
         least = self._least = [plot.least_height for plot in self._shown]
+        in_view = max(1, viewport.height() // (scaled(PRESENTED_PX) + self.handleWidth()))
+        if self._presented and in_view < len(self._shown):
+            height = (viewport.height() - self.handleWidth() * (in_view - 1)) // in_view
+            for plot in self._shown:
+                plot.tighten(0)
+                plot.setMinimumHeight(height)
+            return
         # How much is missing to show all plots without scrolling.
         lacking = sum(map(max, least, promised)) + self.handleWidth() * (len(least) - 1) - viewport.height()
         low = [plot for plot, own, given in zip(self._shown, least, promised, strict=True) if own > given]

@@ -11,7 +11,6 @@ from pathlib import Path
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction, QGuiApplication, QHideEvent, QKeySequence, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
-    QFileDialog,
     QLineEdit,
     QMessageBox,
     QProgressBar,
@@ -30,6 +29,7 @@ from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.recordings.library_details import Details
 from gpudash.ui.recordings.library_table import LibraryRow, RunsTable, name_of, place_of, runs_of
+from gpudash.ui.widgets.file_dialog import FileDialog
 from gpudash.ui.widgets.labels import title_label, worded_button
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.notice import Notice
@@ -337,7 +337,7 @@ class LibraryDocument(Document):
 
     def _add_files(self) -> None:
         """Choose recordings from elsewhere, list and tick them."""
-        chosen, _kind = QFileDialog.getOpenFileNames(self, "Add recordings", str(Path.home()), KINDS)
+        chosen = FileDialog.ask_to_open_several(self, "Add recordings", str(Path.home()), KINDS)
         self.offer_to_compare([Path(name) for name in chosen])
 
     def _tick_newest(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QFileDialog, QWidget
+from PySide6.QtWidgets import QWidget
 
 from gpudash.memory.explaining.call_sites import SourceLine
 from gpudash.memory.snapshot.history.history import difference_text
@@ -18,6 +18,7 @@ from gpudash.ui.explanation.call_site_table import COUNT, OWN, TOTAL, WHERE, Cal
 from gpudash.ui.snapshot.rows import GROUPS, ChangeRow, Holder, changes, signed
 from gpudash.ui.snapshot.selection import NOTHING
 from gpudash.ui.snapshot.study import Study, Studying
+from gpudash.ui.widgets.file_dialog import FileDialog
 from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.opening_page import progress_text
@@ -195,7 +196,7 @@ class ComparePane(QWidget):
         self._study, self._name = study, name
 
     def _choose(self) -> None:
-        path, _kind = QFileDialog.getOpenFileName(
+        path = FileDialog.ask_to_open(
             self, "Compare with", "", "Memory snapshots (*.pickle *.pkl *.json *.gz);;All files (*)"
         )
         if path:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QRect, Qt
 from PySide6.QtGui import QColor, QGuiApplication, QPainter, QPixmap
-from PySide6.QtWidgets import QFileDialog, QStackedWidget, QWidget
+from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from gpudash.memory.explaining.explanation_text import report
 from gpudash.memory.snapshot.history.model import OOM, Snapshot, SnapshotError
@@ -22,6 +22,7 @@ from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
 from gpudash.system.foreign_files import source_line
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.document import Document
+from gpudash.ui.widgets.file_dialog import FileDialog
 from gpudash.ui.widgets.focus_group import shortcut_within
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.opening_page import OpeningPage
@@ -246,7 +247,7 @@ class SnapshotDocument(Document):
 
     def _choose_export(self, kind: str) -> None:
         suggested = str(self._opened.path.with_suffix(f".{kind}").name)
-        path, _filter = QFileDialog.getSaveFileName(self, "Export", suggested, KINDS[kind])
+        path = FileDialog.ask_to_save(self, "Export", suggested, KINDS[kind])
         if path:
             self.export(kind, Path(path))
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from PySide6.QtCore import QCoreApplication, QEvent, Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QFileDialog, QInputDialog, QLineEdit
+from PySide6.QtWidgets import QApplication, QInputDialog, QLineEdit
 
 from gpudash.session import Replay
 from gpudash.session.remote.fleet import SshFleet
@@ -25,6 +25,7 @@ from gpudash.ui.fleet.compare_document import FleetComparison
 from gpudash.ui.fleet.document import FleetDocument
 from gpudash.ui.fleet.login import LoginDialog
 from gpudash.ui.fleet.machine_document import MachineDocument
+from gpudash.ui.widgets.file_dialog import FileDialog
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB
 from tests.ui.conftest import OpenWindow, settle
@@ -351,7 +352,7 @@ def test_saving_with_machines_in_front_writes_theirs_and_never_this_computer_s(
     folder.mkdir()
     save = window.menus.actions["file.save_recording"]
     assert save.isEnabled() and save.text() == "Save All Recordings…"
-    monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_asked: str(folder))
+    monkeypatch.setattr(FileDialog, "ask_for_folder", lambda *_asked: str(folder))
     save.trigger()
     assert document.controls.save.isVisible()
     document.controls.save.click()

@@ -9,7 +9,7 @@ import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QFileDialog, QLabel, QMessageBox, QPushButton
+from PySide6.QtWidgets import QApplication, QLabel, QMessageBox, QPushButton
 from pytestqt.qtbot import QtBot
 
 from gpudash.telemetry.comparing import MOST_RUNS
@@ -19,6 +19,7 @@ from gpudash.telemetry.records import RunEnd, RunStarted, Sample, StepFinished
 from gpudash.ui.recordings.document import RecordingDocument
 from gpudash.ui.recordings.library import EMPTY_TRASH, NONE_FOUND, TRASH_HEADING, LibraryDocument
 from gpudash.ui.recordings.library_table import COLUMNS, ROOMY_NAME_PX, name_of
+from gpudash.ui.widgets.file_dialog import FileDialog
 from gpudash.ui.widgets.undo import Undoing
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
@@ -540,7 +541,7 @@ def test_a_recording_from_elsewhere_is_listed_and_ticked(
     library: LibraryDocument, tmp_path: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = record(tmp_path / "elsewhere.gpudash", workload="transfer")
-    monkeypatch.setattr(QFileDialog, "getOpenFileNames", lambda *_arguments: ([str(path)], ""))
+    monkeypatch.setattr(FileDialog, "ask_to_open_several", lambda *_arguments: [str(path)])
     library.add_button.click()
     qtbot.waitUntil(lambda: (library.refresh(), library.table.runs.ticked == {(path, 1)})[1])
     assert library.notice.text == "Tick the runs to compare with “transfer on cpu”, then Compare."

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 from PySide6.QtCore import QRect, Qt
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QLabel
 from pytestqt.qtbot import QtBot
 
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
@@ -114,6 +114,20 @@ def test_at_no_width_do_curves_and_levels_lie_on_one_another(legend: Legend) -> 
         assert all(QRect(0, 0, width, 40).contains(place) for place in places), width
         apart = sorted(places, key=lambda place: place.left())
         assert all(one.right() < other.left() for one, other in pairwise(apart)), width
+
+
+def test_a_title_that_is_cut_ends_in_an_ellipsis_and_is_read_whole_in_its_tooltip(qtbot: QtBot) -> None:
+    found = Legend("TRANSFER BANDWIDTH", CURVES, DARK)
+    qtbot.addWidget(found)
+    found.show()
+    (title,) = [label for label in found.findChildren(QLabel) if label.text() == "TRANSFER BANDWIDTH"]
+    for width in range(400, 120, -4):
+        key_at(found, width)
+        assert title.width() >= title.fontMetrics().horizontalAdvance(title.text()), width
+    assert title.text().startswith("TR") and title.text().endswith("…")
+    assert title.toolTip() == "TRANSFER BANDWIDTH"
+    key_at(found, 900)
+    assert (title.text(), title.toolTip()) == ("TRANSFER BANDWIDTH", "")
 
 
 def test_what_may_stand_aside_goes_into_the_menu_before_what_tells_more(qtbot: QtBot) -> None:

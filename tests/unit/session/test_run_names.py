@@ -35,6 +35,7 @@ from tests.unit.telemetry.recordings import begin, record
         ("model", "sim:0", {"path": "/models/llama-1b", "steps": 9}, "model llama-1b, steps 9 on sim:0"),
         ("model", "sim:0", {"path": "/models/llama-1b/config.json"}, "model llama-1b on sim:0"),
         ("pressure", "sim:0", {"cap": 2**30}, "pressure cap 1.00 GiB on sim:0"),
+        ("pressure", "sim:0", {"until": "oom"}, "pressure until out of memory on sim:0"),
         ("pressure", "cpu", {"rate": 6.0, "hold": 0.25}, "pressure rate 6, hold 0.25 on cpu"),
         (
             "comparison",

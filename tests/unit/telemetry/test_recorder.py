@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from gpudash.telemetry.recording import schema
+from gpudash.telemetry.recording.lasting_locks import CONNECTED_BYTE
 from gpudash.telemetry.recording.pages import Pages
 from gpudash.telemetry.recording.reading import Recording, open_recording
 from gpudash.telemetry.recording.recorder import COMMIT_ROWS, Recorder, RecordingError, being_written, log_files
@@ -269,12 +270,32 @@ UNTIL_FULL = """
     print(recorder.failed, flush=True)
     """
 
+OPENING_ITS_FILES = """
+    def add_thousand(first):
+        for i in range(first, first + 1000):
+            add(Sample(float(i), "host", None, {"used_bytes": i}))
+        recorder.commit()
+
+    add_thousand(1)
+    for file in sorted(Path(sys.argv[1]).parent.iterdir()):
+        file.read_bytes()
+    print("opened", flush=True)
+    sys.stdin.readline()
+    add_thousand(1001)
+    print(recorder.failed, flush=True)
+    recorder.close("finished")
+    """
+
 
 def child(code: str, path: Path, kind: str) -> subprocess.Popen[str]:
     script = textwrap.dedent(CHILD) + textwrap.dedent(code)
     environment = {**os.environ, "PYTHONPATH": str(Path(schema.__file__).parents[3])}
     return subprocess.Popen(
-        [sys.executable, "-c", script, str(path), kind], stdout=subprocess.PIPE, text=True, env=environment
+        [sys.executable, "-c", script, str(path), kind],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
     )
 
 
@@ -313,6 +334,31 @@ def test_after_kill_9_all_but_the_last_second_is_there(tmp_path: Path, kind: str
         assert recording.notices == []
         check_summaries(recording, kind, len(times))
     assert sorted(entry.name for entry in tmp_path.iterdir()) == names
+    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("mode", ["ro", "rw"])
+def test_opening_its_files_in_its_process_leaves_a_recording_whole_when_another_process_reads_it(
+    tmp_path: Path, mode: str
+) -> None:
+    path = tmp_path / "opened.gpudash"
+    with child(OPENING_ITS_FILES, path, "rows") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "opened\n"
+        # What SQLite asks before it truncates the index of the log (os_unix.c, unixLockSharedMemory).
+        with log_files(path)[1].open("r+b") as index, pytest.raises(BlockingIOError):
+            fcntl.lockf(index, fcntl.LOCK_EX | fcntl.LOCK_NB, *reversed(CONNECTED_BYTE))
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode={mode}", uri=True)) as connection:
+            assert connection.execute("SELECT count(*) FROM host").fetchone() == (1000,)
+        # It still has a writer, with a log.
+        assert all(log.exists() for log in log_files(path))
+        output, _ = process.communicate("go on\n", timeout=60)
+    assert output == "None\n"
+    assert process.returncode == 0
+    assert not any(log.exists() for log in log_files(path))
+    assert rows(path, "SELECT count(*) FROM host") == [(2000,)]
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
 
 

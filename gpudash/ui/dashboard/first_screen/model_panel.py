@@ -11,7 +11,6 @@ from PySide6.QtWidgets import (
     QButtonGroup,
     QComboBox,
     QCompleter,
-    QFileDialog,
     QGridLayout,
     QLineEdit,
     QPushButton,
@@ -26,6 +25,7 @@ from gpudash.ui.dashboard.first_screen.panels import StartPanel, heading
 from gpudash.ui.dashboard.first_screen.rows import RowCell, RowContent, RowList
 from gpudash.ui.dashboard.first_screen.script_panel import left_cell
 from gpudash.ui.widgets.fields import WORKING_FOLDER, ChoiceField
+from gpudash.ui.widgets.file_dialog import FileDialog
 from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
@@ -245,7 +245,7 @@ class ModelPanel(StartPanel):
         return RowContent(key, cells, sentence, offer)
 
     def _browse(self) -> None:
-        found = QFileDialog.getExistingDirectory(self, "The folder of a model", WORKING_FOLDER)
+        found = FileDialog.ask_for_folder(self, "The folder of a model", WORKING_FOLDER)
         if found:
             self.line.setText(found)
             self.choose_typed()

@@ -82,7 +82,7 @@ def _row(candidate: Candidate) -> RowContent:
         seen = "inside"
         tip = INSIDE
     cells = (
-        RowCell(name, bold=True, under=f"PID {candidate.pid} · seen from {seen}"),
+        RowCell(name, bold=True, under=f"PID {candidate.pid} · {seen}"),
         RowCell(ran, "muted", right=True),
         RowCell(gpu, right=True),
         RowCell("Watch", button=True),

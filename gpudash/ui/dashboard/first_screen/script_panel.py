@@ -10,12 +10,13 @@ from typing import Any
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen, QPolygonF, QResizeEvent
-from PySide6.QtWidgets import QFileDialog, QPushButton, QSizePolicy, QWidget
+from PySide6.QtWidgets import QPushButton, QSizePolicy, QWidget
 
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.first_screen.panels import StartPanel, heading
 from gpudash.ui.dashboard.first_screen.rows import RowCell, RowContent, RowList
 from gpudash.ui.widgets.fields import WORKING_FOLDER
+from gpudash.ui.widgets.file_dialog import FileDialog
 from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel
@@ -137,7 +138,7 @@ class ScriptPanel(StartPanel):
         return RowContent(str(place), cells, ", ".join(parts), "Fill the form as it was")
 
     def _choose(self) -> None:
-        found, _kind = QFileDialog.getOpenFileName(self, "Choose a Script", WORKING_FOLDER, "Python (*.py)")
+        found = FileDialog.ask_to_open(self, "Choose a Script", WORKING_FOLDER, "Python (*.py)")
         if found:
             self.file_chosen.emit(Path(found))
 

@@ -19,7 +19,6 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import (
     QAbstractItemView,
-    QFileDialog,
     QHBoxLayout,
     QHeaderView,
     QPlainTextEdit,
@@ -40,6 +39,7 @@ from gpudash.telemetry.records import Note, Topic
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import DARK, DARK_TEXT, LIGHT_TEXT, Palette
 from gpudash.ui.widgets.fields import ChoiceField
+from gpudash.ui.widgets.file_dialog import FileDialog
 from gpudash.ui.widgets.labels import search_field, worded_button, worded_label
 from gpudash.ui.widgets.layouts import in_column, in_halves
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
@@ -531,7 +531,7 @@ class OperatorsTab(QWidget):
         if trace is None:
             self.reported.emit(GONE)
             return
-        chosen, _kind = QFileDialog.getSaveFileName(
+        chosen = FileDialog.ask_to_save(
             self, "Export Trace", str(Path.home() / trace.name), f"Traces (*{TRACE_SUFFIX})"
         )
         if chosen:
