@@ -595,6 +595,8 @@ def _measured_view(found: MeasuredRun, target: Target | None) -> GhostView:
     headline = f"peak {format_bytes(found.peak_bytes)}"
     if found.ran_out:
         headline = f"ran out of memory at {format_bytes(found.peak_bytes)}"
+    elif found.cut_short:
+        headline = f"{found.cut_short}: at least {format_bytes(found.peak_bytes)}"
     return GhostView(
         ghost,
         headline,
