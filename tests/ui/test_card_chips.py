@@ -99,6 +99,35 @@ def test_every_chip_answers_the_form_in_sign_words_and_figures(window: MainWindo
     assert chip(window, "rtx4060").accessibleDescription() == "does not fit, 3.1 GiB short, up to batch ≈ 11"
 
 
+def test_a_card_has_the_same_answer_when_another_is_chosen(window: MainWindow, session: FakeSession) -> None:
+    session.estimates.report(FITS, cards=ANSWERS)
+    settle(window)
+    # Another card was chosen, and this one is only judged by that card's run.
+    borrowed = replace(ANSWERS[1], fits=None, spare_bytes=-2 * GIB, borrowed=True, margin_bytes=3 * GIB)
+    session.estimates.report(FITS, cards=[borrowed])
+    settle(window)
+    assert said(window, "rtx4060")[:2] == ("✕", "3.1 GiB short")
+    window.workspace.dashboard.panel.change_fields({"batch": 7})
+    settle(window)
+    session.estimates.report(FITS, cards=[borrowed])
+    settle(window)
+    assert said(window, "rtx4060")[:2] == ("≈", "2.0 GiB short"), "that is another question"
+
+
+def test_a_card_that_is_not_followed_yet_has_no_verdict_and_says_at_the_end_why_it_is_unsure(
+    window: MainWindow, session: FakeSession
+) -> None:
+    borrowed = replace(on("rtx4060", -2 * GIB, fits=None), borrowed=True, margin_bytes=3 * GIB)
+    session.estimates.report(FITS, cards=[borrowed], final=False)
+    settle(window)
+    assert said(window, "rtx4060") == ("…", "2.0 GiB short", "predicting…")
+    session.estimates.report(FITS, cards=[borrowed])
+    settle(window)
+    assert said(window, "rtx4060")[:2] == ("≈", "2.0 GiB short")
+    tip = chip(window, "rtx4060").toolTip()
+    assert "as followed on another card, whose kernels may take 3.00 GiB more or less" in tip
+
+
 def test_a_chip_says_how_long_a_step_is_predicted_to_take_where_the_run_fits(
     window: MainWindow, session: FakeSession
 ) -> None:

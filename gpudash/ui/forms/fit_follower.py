@@ -83,6 +83,9 @@ class FitFollower:
         self.cards: Sequence[SimulatedCard] = ()
         self.on_cards = CardsAnswer()
         self._workload_on_cards = ""
+        # What is sure of the cards, for one spec: choosing another card must not make it less sure.
+        self._decided: dict[str, CardEstimate] = {}
+        self._decided_spec: Spec | None = None
         panel.changed.connect(self.form_changed)
         panel.fit.applied.connect(self._apply)
         panel.prediction.requested.connect(self._predict_script)
@@ -420,7 +423,25 @@ class FitFollower:
                 times[key] = times[own.device]
         elif answer.problem is not None:
             reason = answer.problem.message
+        known = self._with_decided(known)
         self.on_cards = CardsAnswer(known, self.on_cards.before, True, not answer.final, reason, times)
+
+    def _with_decided(self, cards: Mapping[str, CardEstimate]) -> dict[str, CardEstimate]:
+        """The answers for cards; one that is not followed itself has its sure answer from when it was, if any."""
+        spec = self._panel.spec()
+        if spec != self._decided_spec:
+            self._decided_spec = spec
+            self._decided.clear()
+        known = dict(cards)
+        if spec is None:  # a script is only ever followed on one card
+            return known
+        for key, found in cards.items():
+            sure = self._decided.get(key)
+            if not found.borrowed:
+                self._decided[key] = found
+            elif sure is not None and sure.free_bytes == found.free_bytes:
+                known[key] = replace(sure, largest_batch_size=found.largest_batch_size, by_line=found.by_line)
+        return known
 
     def _fade_cards(self) -> None:
         """Mark what is known about the cards as results of an earlier request."""
