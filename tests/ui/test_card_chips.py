@@ -28,7 +28,7 @@ from tests.ui.asked_form import ask_again, asked_window
 from tests.ui.clock import Clock
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.estimates import FITS
-from tests.ui.fake_session import FakeSession
+from tests.ui.fake_session import FakeSession, gpu
 from tests.unit.speed.made_up_times import made_up_time
 
 NEEDED = 10 * GIB
@@ -297,6 +297,36 @@ def test_for_the_users_own_program_a_chip_sets_the_gpu_that_it_runs_on(window: M
     panel.script.simulate.none.click()
     settle(window)
     assert panel.script.script().simulate == "" and not panel.script.simulate.none.isVisible()
+
+
+def test_the_card_of_the_command_line_is_the_one_of_a_script_until_it_is_given_another(
+    open_window: OpenWindow, clock: Clock
+) -> None:
+    card = find("rtx4060")
+    assert card is not None
+    session = FakeSession([gpu(0), simulated_gpu(0, card)]).feed(1)
+    session.given = (card,)
+    window = asked_window(open_window, session, clock)
+    dashboard = window.workspace.dashboard
+    panel, device = dashboard.panel, session.gpus[1].uuid
+    panel.workload.setCurrentIndex(panel.workload.findData(WATCH))
+    settle(window)
+    assert panel.script.simulate.text == "RTX 4060, simulated"
+    cards = dashboard.cards._cards
+    assert cards[device].property("selected") and "rtx4060" not in dashboard.chooser._chips, "one card, not two"
+    panel.script.simulate.none.click()
+    settle(window)
+    assert panel.script.simulate.text == "this machine"
+    dashboard.select_device(device)
+    settle(window)
+    assert panel.script.simulate.text == "RTX 4060, simulated"
+    dashboard.select_device(session.gpus[0].uuid)
+    settle(window)
+    assert panel.script.simulate.text == "this machine"
+    chip(window, "rtx3060").click()
+    settle(window)
+    assert chip(window, "rtx3060").isChecked()
+    assert not any(one.property("selected") for one in cards.values()), "one is outlined"
 
 
 def test_a_recording_has_no_chips(qtbot: QtBot) -> None:

@@ -248,6 +248,8 @@ class Dashboard(PlotsPage):
             self.plots.size_wanted.connect(self.fit.take_size)
             self.fit.cards = self.chooser.cards
             self.chooser.changed.connect(self.fit.form_changed)
+            for card in live.machine.simulated.given[:1]:  # a script runs there too, whatever was remembered
+                self.panel.script.simulate.set_card(exact_text(card))
 
     def overlay_runs(self, runs: OverlaidRuns, places: Sequence[Path]) -> None:
         """Overlay recorded runs as thin curves on the live plots, from the start of the run in view; none removes
@@ -365,6 +367,12 @@ class Dashboard(PlotsPage):
         for device in self.session.devices():
             if (device.uuid or "host") == key:
                 self.panel.choose_device(device.name)
+                self._run_script_on(device)
+
+    def _run_script_on(self, device: Device) -> None:
+        """Make a device the one that the user's own program finds; its own simulated card is that already."""
+        if self._is_scripts_own and not is_program_card(device.name) and not self.session.running:
+            self.panel.script.simulate.set_card(exact_text(simulated_card(device)) if device.simulated else "")
 
     def _simulate(self, card: SimulatedCard) -> None:
         """Make a card the form's device: for the user's own program through its field, else as a simulated device.
@@ -401,13 +409,12 @@ class Dashboard(PlotsPage):
         answered = devices
         if self.panel.watching:  # a script has verdicts only for the cards its run or prediction covers
             answered = [device for device in devices if device.name in answers.known]
-        self.cards.show_answers(answers, {device.memory: device.name for device in answered})
         made = live.machine.simulated.chosen
-        by_key = {
-            exact_text(simulated_card(device)): device
-            for device in devices
-            if device.simulated and not is_program_card(device.name)
-        }
+        by_key = self._simulated_devices()
+        names = {device.memory: device.name for device in answered}
+        if self._is_scripts_own:  # its card is answered for as a card, not as a device of the session
+            names |= {device.memory: key for key, device in by_key.items() if key in answers.known}
+        self.cards.show_answers(answers, names)
         used = {content.key: content.used or 0.0 for content in contents}
         selected = next((key for key, device in by_key.items() if device.uuid == self.selected), "")
         if self._is_scripts_own:
@@ -417,9 +424,32 @@ class Dashboard(PlotsPage):
             {key: device.name for key, device in by_key.items()},
             {key: used.get(device.memory, 0.0) for key, device in by_key.items()},
             selected,
-            () if self._is_scripts_own else [key for key, device in by_key.items() if device.uuid not in made],
+            [key for key, device in by_key.items() if device.uuid not in made],
             inviting=self.first_screen is not None,
         )
+
+    def _simulated_devices(self) -> dict[str, Device]:
+        """The session's simulated cards that a run can use, by the cards' keys."""
+        return {
+            exact_text(simulated_card(device)): device
+            for device in self.session.devices()
+            if device.problem is None and device.simulated and not is_program_card(device.name)
+        }
+
+    @property
+    def _outlined(self) -> str:
+        """Key of the device whose card is marked: the selected one, or, for the user's own program, where it runs; ""
+        if that has a chip instead.
+        """
+        if not self._is_scripts_own or self.session.running:
+            return self.selected
+        by_key = self._simulated_devices()
+        card = self._card_of_script()
+        if card in by_key:
+            return by_key[card].uuid or ""
+        if card or any(device.uuid == self.selected for device in by_key.values()):
+            return ""
+        return self.selected
 
     @property
     def _is_scripts_own(self) -> bool:
@@ -907,7 +937,7 @@ class Dashboard(PlotsPage):
                 ended = ended_badly(store.run)
         left_out = self._without_card(names)
         listed = [in_time(one, self.forecasts.get(one.key)) for one in contents if one.key not in left_out]
-        self.cards.show_contents(listed, self.selected)
+        self.cards.show_contents(listed, self._outlined)
         self._show_answers(contents)
         self._show_standing()
         offered = [device for device in devices if not (self.live and is_program_card(device.name))]
