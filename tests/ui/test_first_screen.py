@@ -101,6 +101,21 @@ def test_it_goes_when_a_run_begins_and_comes_back_by_its_command(window: MainWin
     assert is_shown(window)
 
 
+def test_the_focus_goes_into_the_first_field_of_the_form_and_not_to_a_card(window: MainWindow, tmp_path: Path) -> None:
+    panel, screen = window.workspace.dashboard.panel, screen_of(window)
+    screen.model.chosen.emit(str(tmp_path), "train")
+    settle(window)
+    focused = QApplication.focusWidget()
+    assert focused is not None and panel.form.isAncestorOf(focused)
+    assert focused.accessibleName() == "Path"
+    window.menus.actions["view.first_screen"].trigger()
+    settle(window)
+    part(window, Beginnings).screen.form.click()
+    settle(window)
+    focused = QApplication.focusWidget()
+    assert focused is not None and panel.form.isAncestorOf(focused)
+
+
 def test_a_device_that_is_chosen_leaves_it_and_a_value_of_the_form_takes_it_away(
     window: MainWindow, session: FakeSession
 ) -> None:

@@ -309,9 +309,10 @@ class Dashboard(PlotsPage):
         self.left.setVisible(shown and self._has_runs and self.first_screen is None)
 
     def show_form(self) -> None:
-        """Bring the form of a new run to the front."""
+        """Bring the form of a new run to the front, with the focus in its first field."""
         self.leave_first_screen()
         self.left.show_form()
+        self.panel.focus_first_field()  # else Qt gives it to whatever comes next, a card, which Enter then chooses
 
     def show_first_screen(self, screen: FirstScreen) -> None:
         """Show ``screen`` in place of the left column and the tables, with a live monitor below it."""

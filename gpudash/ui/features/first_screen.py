@@ -214,13 +214,13 @@ class Beginnings(QObject):
 
     def _take_script(self, script: LastScript) -> None:
         dashboard = self._workspace.dashboard
-        dashboard.show_form()
         dashboard.panel.take_script_values(Script.from_spec(script.spec))
+        dashboard.show_form()
 
     def _take_model(self, name: str, task: str) -> None:
         dashboard = self._workspace.dashboard
-        dashboard.show_form()
         dashboard.panel.take_model(Path(name), task=task)
+        dashboard.show_form()
 
     def _watch_program(self, pid: int) -> None:
         live = self._workspace.session.live

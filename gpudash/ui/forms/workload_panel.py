@@ -431,6 +431,17 @@ class WorkloadPanel(QFrame):
         self.workload.setCurrentIndex(self.workload.findData(ModelSpec.name))
         cast(ModelForm, self.form).take_folder(path, task=task)
 
+    def focus_first_field(self) -> None:
+        """Focus the first field of the form that can be changed."""
+        form: QWidget = self.script if self.watching else self.form
+        field = form.nextInFocusChain()
+        while field is not form:
+            can_focus = field.focusPolicy() & Qt.FocusPolicy.TabFocus and field.isEnabled()
+            if can_focus and form.isAncestorOf(field) and field.isVisibleTo(form):
+                field.setFocus(Qt.FocusReason.OtherFocusReason)
+                return
+            field = field.nextInFocusChain()
+
     def take_script_values(self, script: Script) -> None:
         """Select the user's own program, and fill in how it was run."""
         if not self._running:
