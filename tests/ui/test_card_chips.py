@@ -22,6 +22,7 @@ from gpudash.telemetry.records import Sample
 from gpudash.telemetry.runs import WATCH
 from gpudash.ui.colours import DARK
 from gpudash.ui.dashboard.card_chips import OFFERED, CardChip, CardChooser, ChipContent
+from gpudash.ui.dashboard.own_size import OwnSizeDialog
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
 from tests.ui.asked_form import ask_again, asked_window
@@ -385,10 +386,10 @@ def test_an_own_size_gets_a_chip_is_chosen_and_is_told_for_the_settings(qtbot: Q
     made.chosen.connect(chosen.append)
     kept: list[str] = []
     made.own_changed.connect(kept.append)
-    made.ask = lambda: "12GiB"
+    made.ask = lambda: 12 * GIB
     made._add_size()
     assert chosen == [12 * GIB] and made.cards[-1] == 12 * GIB
-    made.ask = lambda: "rtx5090"
+    made.ask = lambda: find("rtx5090")
     made._add_size()
     assert kept == ["12GiB", "rtx5090, 12GiB"]
     again = chooser(qtbot, 2400)
@@ -445,14 +446,29 @@ def test_the_order_is_chosen_in_the_menu_and_kept_in_the_settings(open_window: O
     assert session.settings.cards_order == load_settings()[0].cards_order == "memory"
 
 
-def test_a_size_that_cannot_be_is_refused_in_a_sentence(qtbot: QtBot) -> None:
+def test_a_typing_error_in_an_own_size_is_said_in_the_dialog_which_keeps_the_text(qtbot: QtBot) -> None:
+    dialog = OwnSizeDialog()
+    qtbot.addWidget(dialog)
+    dialog.show()
+    dialog.field.setText("12")
+    QTest.keyClick(dialog.field, Qt.Key.Key_Return)
+    assert dialog.isVisible() and dialog.card is None and dialog.field.text() == "12"
+    assert dialog.hint.text() == "12 without a unit is a count of bytes; did you mean 12GiB?"
+    dialog.field.setText("12 GB")
+    assert dialog.hint.text() == "12 GB = 11.2 GiB"
+    QTest.keyClick(dialog.field, Qt.Key.Key_Return)
+    assert not dialog.isVisible() and dialog.card == 12 * 10**9
+
+
+def test_an_own_size_in_decimal_units_is_kept_as_it_was_typed(qtbot: QtBot) -> None:
     made = chooser(qtbot, 2400)
-    refused: list[str] = []
-    made.refused.connect(refused.append)
-    made.ask = lambda: "12"
-    made._add_size()
-    assert refused == ["12 without a unit is a count of bytes; did you mean 12GiB?"]
-    assert len(made.cards) == len(OFFERED)
+    kept: list[str] = []
+    made.own_changed.connect(kept.append)
+    made.choose(12 * 10**9)
+    assert kept == ["12GB"]
+    again = chooser(qtbot, 2400)
+    again.set_own("12GB")
+    assert again.cards[-1] == 12 * 10**9
 
 
 def test_the_narrowest_chip_has_room_for_a_whole_verdict(qtbot: QtBot) -> None:

@@ -222,7 +222,6 @@ class Dashboard(PlotsPage):
         self.result.action.connect(self._act_on_result)
         self.cards.chosen.connect(self.select_device)
         self.chooser.chosen.connect(self._simulate)
-        self.chooser.refused.connect(self.status_line.report)
         self.panel.device_chosen.connect(self._device_chosen)
         self.panel.start_requested.connect(self.start_requested)
         self.panel.changed.connect(self._form_changed)
