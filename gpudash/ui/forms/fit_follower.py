@@ -124,12 +124,17 @@ class FitFollower:
             self._remedy = RemedyView(drawn, f"with {way.change}: {way.needs}", detail)
         return self._remedy
 
-    def take_size(self, size: int) -> None:
-        """Set the batch in the form to the size that the peak was dragged to."""
+    def take_size(self, size: int, drag: int) -> None:
+        """Set the batch in the form to the size that the peak was dragged to.
+
+        Args:
+            size: the batch.
+            drag: number of the drag; 0 for a key.
+        """
         spec = self._panel.spec()
         if isinstance(spec, TrainingSpec) and not self._running:
             change = partial(self._panel.change_fields, batch_fields(spec, size))
-            self._panel.replace_fields("Change of Batch", change, kind="batch")
+            self._panel.replace_fields("Change of Batch", change, kind="batch", drag=drag)
 
     def form_changed(self) -> None:
         """Request a new prediction with the next frame; the process drops the current one then."""
@@ -544,6 +549,10 @@ def _ghost_view(answer: Answer, spec: Spec | None) -> GhostView | None:
     peak_remark, margin = prediction.release and AFTER_RELEASE, 0.0
     if prediction.verdict in ("short", "uncertain"):
         peak_remark = prediction.need
+    sized = _sized(answer.ghost, spec)
+    if sized is not None and peak_remark == AFTER_RELEASE:
+        # Else a peak that rises to the top once the handle is let go looks like a refusal.
+        peak_remark = f"{sized.name} {sized.size} {AFTER_RELEASE}, which fills the card first"
     unknown = estimate.convolutions.unknown_bytes
     if unknown and not peak_remark:
         peak_remark = f"hatched: up to {format_bytes(unknown)} more for convolutions"
@@ -556,7 +565,7 @@ def _ghost_view(answer: Answer, spec: Spec | None) -> GhostView | None:
         limit_text,
         prediction.verdict,
         steps=int(getattr(spec, "steps", 0) or 0),
-        sized=_sized(answer.ghost, spec),
+        sized=sized,
         margin=margin,
         title=_title_of_ranks(estimate),
         step_text=_step_text(answer),

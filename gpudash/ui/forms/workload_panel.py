@@ -105,7 +105,7 @@ class WorkloadPanel(QFrame):
     snapshot_requested = Signal()
     device_chosen = Signal(str)
     changed = Signal()
-    replaced = Signal(str, object, object, str)
+    replaced = Signal(str, object, object, str, int)
 
     def __init__(self, parent: QWidget | None = None, *, script: ScriptForm | None = None) -> None:
         super().__init__(parent)
@@ -321,18 +321,19 @@ class WorkloadPanel(QFrame):
         self.form.set_values(state.values)
         self._form_changed()
 
-    def replace_fields(self, text: str, change: Callable[[], object], *, kind: str = "") -> None:
+    def replace_fields(self, text: str, change: Callable[[], object], *, kind: str = "", drag: int = 0) -> None:
         """Let ``change`` set values in the form, and emit `replaced` for it as one step.
 
         Args:
             text: description of the step, as in "Apply of batch 8".
             kind: consecutive steps of one kind are merged; "" stands alone.
+            drag: number of the drag that the step is part of; 0 for none.
         """
         before = self.state
         change()
         after = self.state
         if before is not None and after is not None and before != after:
-            self.replaced.emit(text, before, after, kind)
+            self.replaced.emit(text, before, after, kind, drag)
 
     def set_forecast(self, text: str) -> None:
         """Show at the button that the run will not fit; "" if it will or nothing is known."""
