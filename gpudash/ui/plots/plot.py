@@ -61,7 +61,7 @@ class TimePlot(QWidget):
     Signals:
         hidden_changed: a curve was hidden or shown.
         menu_requested: the menu was requested at this global position.
-        size_wanted: the peak of the predicted run was dragged to this size, such as a batch size, in this drag (`PeakHandle`).
+        size_wanted: the peak of the predicted run was dragged to this batch size, in this drag (`PeakHandle`).
     """
 
     hidden_changed = Signal()
