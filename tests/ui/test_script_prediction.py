@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from gpudash.devices.known_gpus import find
 from gpudash.devices.simulated_cards import exact_text
 from gpudash.memory.predicting.estimate import CardEstimate
 from gpudash.session import Answer
+from gpudash.session.predicting.attempt import OTHER_PYTHON
 from gpudash.session.predicting.estimator import Problem
+from gpudash.ui.forms import fit_follower
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.estimates import SHORT
@@ -83,3 +86,35 @@ def test_why_there_is_no_answer_is_said_where_it_was_asked_for(window: MainWindo
     shown.button.click()
     settle(window)
     assert shown.text.text() == session.scripts.refusal
+
+
+def test_a_python_without_torch_is_answered_with_the_one_that_has_it(
+    window: MainWindow, session: FakeSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    panel = window.workspace.dashboard.panel
+    shown = panel.prediction
+    without = Problem("unavailable", "/usr/bin/python3 has no torch, which train.py imports.", OTHER_PYTHON)
+    monkeypatch.setattr(fit_follower, "python_with_torch", lambda folder, besides: folder / ".venv/bin/python")
+    session.scripts.answer = Answer(1, problem=without, final=True)
+    settle(window)
+    assert shown.text.text() == without.message, "there is no command in the window to begin with another"
+    assert shown.use_python.isVisible() and shown.use_python.text() == "Use .venv/bin/python"
+    python = tmp_path / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    session.scripts.answer = None
+    shown.use_python.click()
+    settle(window)
+    assert panel.script.script().python == str(python) and session.scripts.begun[-1].command[0] == str(python)
+    assert not shown.use_python.isVisible()
+
+
+def test_where_no_python_has_torch_the_field_for_one_is_named(
+    window: MainWindow, session: FakeSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = window.workspace.dashboard.panel.prediction
+    without = Problem("unavailable", "python3 has no torch, which train.py imports.", OTHER_PYTHON)
+    monkeypatch.setattr(fit_follower, "python_with_torch", lambda folder, besides: None)
+    session.scripts.answer = Answer(1, problem=without, final=True)
+    settle(window)
+    assert shown.text.text().endswith("under More > Python.") and not shown.use_python.isVisible()

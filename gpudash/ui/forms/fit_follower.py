@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,9 +20,11 @@ from gpudash.memory.predicting.estimate import Alternative, CardEstimate, Estima
 from gpudash.memory.predicting.prediction import AFTER_RELEASE, Prediction, change_text, time_text
 from gpudash.memory.serving.on_card import ServerOnCard
 from gpudash.session import Answer, Session
+from gpudash.session.predicting.attempt import OTHER_PYTHON
 from gpudash.session.predicting.deviations import Deviation, Readings, deviations
+from gpudash.session.predicting.estimator import Problem
 from gpudash.session.predicting.ghosts import MOST_STEPS, OTHERS, in_time, prediction_note, server_ghost
-from gpudash.session.watching.request import WatchRequest
+from gpudash.session.watching.request import WatchRequest, python_with_torch
 from gpudash.specs import Spec, TrainingSpec
 from gpudash.specs.changes import batch_fields, largest_size, size_field
 from gpudash.speed.time_text import span_text
@@ -44,6 +47,8 @@ CHANGED_RATIO = 0.05
 """Change of free memory, as a fraction of capacity, that makes a prediction out of date."""
 
 LEAST_CHANGE_BYTES = 64 * MIB
+
+NAME_PYTHON = "Name a Python that has torch 2.9 or newer under More > Python."
 
 
 class FitFollower:
@@ -80,6 +85,7 @@ class FitFollower:
         self._script: WatchRequest | None = None
         self._measured: MeasuredRun | None = None
         self._refused: WatchRequest | None = None
+        self._with_torch: tuple[WatchRequest | None, str] = (None, "")
         self.cards: Sequence[SimulatedCard] = ()
         self.on_cards = CardsAnswer()
         self._workload_on_cards = ""
@@ -89,6 +95,7 @@ class FitFollower:
         panel.changed.connect(self.form_changed)
         panel.fit.applied.connect(self._apply)
         panel.prediction.requested.connect(self._predict_script)
+        panel.prediction.python_wanted.connect(self._predict_with)
         panel.prediction.stopped.connect(lambda: session.scripts.stop())
 
     @property
@@ -387,12 +394,27 @@ class FitFollower:
                 shown.show_unasked(ready=not self._running)
             return
         if following is None and answer.problem is not None:
-            shown.show_problem(answer.problem.message, answer.problem.remedy)
+            self._show_problem(request, answer.problem)
         elif following is None:
             shown.show_answered(ready=not self._running)
         if answer is not self._shown:
             self._panel.show_fit(answer.estimate is not None)
             self._show(answer)
+
+    def _show_problem(self, request: WatchRequest, problem: Problem) -> None:
+        """Show why a script has no prediction; if its Python has no torch, with one that has."""
+        remedy, python = problem.remedy, ""
+        if remedy == OTHER_PYTHON:
+            if self._with_torch[0] != request:
+                found = python_with_torch(request.folder or Path.cwd(), request.command[0])
+                self._with_torch = request, str(found or "")
+            python = self._with_torch[1]
+            remedy = "" if python else NAME_PYTHON
+        self._panel.prediction.show_problem(problem.message, remedy, python)
+
+    def _predict_with(self, python: str) -> None:
+        self._panel.script.python.setText(python)
+        self._predict_script()
 
     def _show_measured(self, request: WatchRequest) -> None:
         """Show what the script took when it last ran, once that is found."""
