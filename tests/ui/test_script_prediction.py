@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from PySide6.QtWidgets import QLabel, QLineEdit
 
 from gpudash.devices.known_gpus import find
 from gpudash.devices.simulated_cards import exact_text
@@ -14,6 +15,7 @@ from gpudash.session import Answer
 from gpudash.session.predicting.attempt import OTHER_PYTHON
 from gpudash.session.predicting.estimator import Problem
 from gpudash.ui.forms import fit_follower
+from gpudash.ui.forms.workload_panel import WorkloadPanel
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.estimates import SHORT
@@ -118,3 +120,54 @@ def test_where_no_python_has_torch_the_field_for_one_is_named(
     session.scripts.answer = Answer(1, problem=without, final=True)
     settle(window)
     assert shown.text.text().endswith("under More > Python.") and not shown.use_python.isVisible()
+
+
+def test_what_was_trained_before_does_not_stand_beside_a_script_that_is_asked_about(
+    window: MainWindow, session: FakeSession
+) -> None:
+    panel = window.workspace.dashboard.panel
+    panel.workload.setCurrentIndex(panel.workload.findData("training"))
+    session.start()
+    session.train(2)
+    session.end()
+    settle(window)
+    assert "step 2" in panel.progress.label.text()
+    panel.workload.setCurrentIndex(panel.workload.findData("watch"))
+    settle(window)
+    assert panel.progress.label.text() == "Ready" and not panel.progress.bar.isVisible()
+
+
+def test_below_the_form_it_says_ready_only_where_a_start_is_advisable(window: MainWindow, session: FakeSession) -> None:
+    panel = window.workspace.dashboard.panel
+    panel.workload.setCurrentIndex(panel.workload.findData("training"))
+    settle(window)
+    batch = panel.form.control("batch")
+    assert isinstance(batch, QLineEdit)
+    assert panel.progress.label.text() == "Ready"
+    batch.setText("")
+    settle(window)
+    assert panel.progress.label.text() == "Correct Batch first."
+    assert panel.form.error_text("batch") == "Give a whole number"
+    batch.setText("8")
+    settle(window)
+    session.estimates.fail("config.json is not valid JSON: it ends at line 2.")
+    settle(window)
+    assert panel.progress.label.text() == "Ready to start anyway" and panel.button.property("role") == ""
+
+
+def caution(panel: WorkloadPanel) -> str:
+    texts = [label.text() for label in panel.findChildren(QLabel) if label.isVisible()]
+    return next((text for text in texts if text.startswith("Stop takes")), "")
+
+
+def test_how_long_stopping_may_take_is_said_while_there_is_something_to_stop(
+    window: MainWindow, session: FakeSession
+) -> None:
+    panel = window.workspace.dashboard.panel
+    panel.workload.setCurrentIndex(panel.workload.findData("training"))
+    panel.change_fields({"width": 1024, "depth": 24, "batch": 64})
+    settle(window)
+    assert caution(panel) == ""
+    session.start()
+    settle(window)
+    assert caution(panel).startswith("Stop takes effect after the current operation, up to ")

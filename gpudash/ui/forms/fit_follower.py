@@ -348,6 +348,8 @@ class FitFollower:
             self._panel.set_forecast(self._panel.fit.headline if short else "")
         elif problem is not None:
             self._panel.fit.show_reason(problem.message, problem.remedy)
+            if problem.kind != UNAVAILABLE and self._script is None:
+                self._panel.set_forecast(problem.message)
         elif estimate is not None:
             self._panel.fit.show_reason(estimate.reason, "")
 

@@ -236,7 +236,9 @@ class SpecForm(QWidget):
 
     def _check(self) -> None:
         errors = self.errors()
-        self._errors.show_errors({name: text.removeprefix(f"{flag(name)} ") for name, text in errors.items()})
+        texts = {name: text.removeprefix(f"{flag(name)} ") for name, text in errors.items()}
+        # Without a value or a flag before it, it is a sentence.
+        self._errors.show_errors({name: f"{text[:1].upper()}{text[1:]}" for name, text in texts.items()})
         self._allow()
         self._say_more(errors)
 
