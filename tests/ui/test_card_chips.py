@@ -8,7 +8,7 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QFont, QFontMetrics
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QLineEdit
+from PySide6.QtWidgets import QApplication, QLineEdit, QMenu
 from pytestqt.qtbot import QtBot
 
 from gpudash.devices.known_gpus import find
@@ -125,7 +125,7 @@ def test_a_card_that_is_not_followed_yet_has_no_verdict_and_says_at_the_end_why_
     session.estimates.report(FITS, cards=[borrowed])
     settle(window)
     assert said(window, "rtx4060")[:2] == ("≈", "2.0 GiB short")
-    tip = chip(window, "rtx4060").toolTip()
+    tip = " ".join(chip(window, "rtx4060").toolTip().split())
     assert "as followed on another card, whose kernels may take 3.00 GiB more or less" in tip
 
 
@@ -137,7 +137,9 @@ def test_a_chip_says_how_long_a_step_is_predicted_to_take_where_the_run_fits(
     settle(window)
     content = chip(window, "rtx4090").content
     assert content.last_line(lambda text: True) == ("up to batch ≈ 36", "0.31 s · 206 images/s")
-    assert "predicted 0.31 s a step (0.26 to 0.38), 206 images/s, compute-bound" in chip(window, "rtx4090").toolTip()
+    assert "predicted 0.31 s a step (0.26 to 0.38), 206 images/s, compute-bound" in " ".join(
+        chip(window, "rtx4090").toolTip().split()
+    )
     assert chip(window, "rtx4060").content.last_line(lambda text: True) == ("up to batch ≈ 11", "")
     assert "predicted 0.31 s" not in chip(window, "rtx4060").toolTip()
 
@@ -469,6 +471,25 @@ def test_an_own_size_in_decimal_units_is_kept_as_it_was_typed(qtbot: QtBot) -> N
     again = chooser(qtbot, 2400)
     again.set_own("12GB")
     assert again.cards[-1] == 12 * 10**9
+
+
+def test_the_other_known_cards_are_listed_by_family_and_memory(qtbot: QtBot) -> None:
+    made = chooser(qtbot, 400)
+    others = next(menu for menu in made.menu().findChildren(QMenu) if menu.title() == "Other known cards")
+    listed = [action.text().partition("\t")[0] for action in others.actions()]
+    ends = [place for place, name in enumerate(listed) if not name]
+    first, last = listed[: ends[0]], listed[ends[-1] + 1 :]
+    assert len(ends) == 3 and "T4" in first and "H100 PCIe" in first
+    assert all("Laptop" in name for name in last) and not any("Laptop" in name for name in listed[: ends[-1]])
+    sizes = [card.total_bytes for name in first if (card := find(name)) is not None]
+    assert len(sizes) == len(first) and sizes == sorted(sizes)
+
+
+def test_the_tooltip_of_a_chip_has_several_short_lines(window: MainWindow, session: FakeSession) -> None:
+    session.estimates.report(FITS, cards=ANSWERS, times={"rtx4090": made_up_time()})
+    settle(window)
+    lines = chip(window, "rtx4090").toolTip().splitlines()
+    assert len(lines) > 2 and all(len(line) <= 80 for line in lines)
 
 
 def test_the_narrowest_chip_has_room_for_a_whole_verdict(qtbot: QtBot) -> None:

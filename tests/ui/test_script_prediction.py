@@ -122,6 +122,18 @@ def test_where_no_python_has_torch_the_field_for_one_is_named(
     assert shown.text.text().endswith("under More > Python.") and not shown.use_python.isVisible()
 
 
+def test_the_button_stays_where_it_is_while_what_is_said_changes(window: MainWindow, session: FakeSession) -> None:
+    shown = window.workspace.dashboard.panel.prediction
+    before = shown.button.mapTo(window, shown.button.rect().topLeft())
+    session.scripts.answer = Answer(1, problem=NO_CUDA, final=True)
+    settle(window)
+    assert shown.button.mapTo(window, shown.button.rect().topLeft()) == before
+    session.scripts.answer = None
+    shown.button.click()
+    settle(window)
+    assert shown.button.mapTo(window, shown.button.rect().topLeft()) == before
+
+
 def test_what_was_trained_before_does_not_stand_beside_a_script_that_is_asked_about(
     window: MainWindow, session: FakeSession
 ) -> None:

@@ -6,6 +6,7 @@ size can be added.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -69,6 +70,12 @@ COLOURS: Mapping[Standing, str] = {"fits": "good", "uncertain": "warn", "short":
 """Standing → palette colour of its text; all others are muted."""
 
 MUTED_OPACITY = 0.6
+
+TIP_LETTERS = 72
+"""Letters on a line of a chip's tooltip."""
+
+FAMILIES = ("data centre", "workstation", "GeForce", "laptop")
+"""Families of known cards, in the order of the menu."""
 
 APART = "    "
 """Minimum space between two texts on a line."""
@@ -179,7 +186,8 @@ class CardChip(QAbstractButton):
         simulate = "click to simulate this card"
         if content.selected:
             simulate = "is simulated"
-        self.setToolTip(plain_tip(f"{content.name}, {content.capacity}: {content.sentence}\n{simulate}"))
+        tip = textwrap.fill(f"{content.name}, {content.capacity}: {content.sentence}", TIP_LETTERS)
+        self.setToolTip(plain_tip(f"{tip}\n{simulate}"))
         self.update()
 
     def sizeHint(self) -> QSize:
@@ -305,6 +313,22 @@ class CardChip(QAbstractButton):
 
 
 _MIDDLE = Qt.AlignmentFlag.AlignVCenter
+
+
+def _family(gpu: KnownGpu) -> str:
+    """Which of `FAMILIES` a card belongs to, by its driver's product name."""
+    if "Laptop" in gpu.product:
+        return "laptop"
+    if "GeForce" in gpu.product:
+        return "GeForce"
+    if "RTX" in gpu.product:
+        return "workstation"
+    return "data centre"
+
+
+def _by_family(gpu: KnownGpu) -> tuple[int, int, str]:
+    """Sort key: family, then memory, then name."""
+    return FAMILIES.index(_family(gpu)), gpu.total_bytes, gpu.name
 
 
 class CardChooser(QWidget):
@@ -434,9 +458,12 @@ class CardChooser(QWidget):
         menu.addSeparator()
         there = {exact_text(card) for card in self.cards}
         others = menu.addMenu("Other known cards")
-        for gpu in KNOWN_GPUS:
-            if gpu.key not in there:
-                self._entry(others, gpu, f"{gpu.name}\t{format_bytes(gpu.total_bytes)}")
+        family = ""
+        for gpu in sorted((gpu for gpu in KNOWN_GPUS if gpu.key not in there), key=_by_family):
+            if family not in ("", _family(gpu)):
+                others.addSeparator()
+            family = _family(gpu)
+            self._entry(others, gpu, f"{gpu.name}\t{format_bytes(gpu.total_bytes)}")
         menu.addAction(OWN_SIZE).triggered.connect(self._add_size)
         orders = menu.addMenu("Sort Cards")
         group = QActionGroup(orders)

@@ -50,7 +50,8 @@ class ScriptPrediction(QWidget):
         self.use_python.clicked.connect(lambda: self.python_wanted.emit(self._python))
         self.use_python.hide()
         row = in_row(self.button, self.use_python, 1, margins=(0, 0, 0, 0), spacing=8)
-        in_column(self.text, row, parent=self, margins=(0, 0, 0, 0), spacing=4)
+        # The text below: with its length the button would move away from the pointer.
+        in_column(row, self.text, parent=self, margins=(0, 0, 0, 0), spacing=4)
 
     def show_unasked(self, *, ready: bool) -> None:
         """Offer a prediction; ``ready`` is whether there is a script that can be run."""

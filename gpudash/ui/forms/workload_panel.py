@@ -133,7 +133,7 @@ class WorkloadPanel(QFrame):
         self._preferred = "cpu"
         self._ranks_on: str | None = None
         self._forecast = ""
-        self._asks_anew = False
+        self._has_new_workload = False
         self._actions: list[QWidget] = []
         self._build()
         self._choose_workload()
@@ -441,7 +441,7 @@ class WorkloadPanel(QFrame):
         """Focus the first field of the form that can be changed."""
         form: QWidget = self.script if self.watching else self.form
         field = form.nextInFocusChain()
-        while field is not form:
+        while field is not None and field is not form:
             can_focus = field.focusPolicy() & Qt.FocusPolicy.TabFocus and field.isEnabled()
             if can_focus and form.isAncestorOf(field) and field.isVisibleTo(form):
                 field.setFocus(Qt.FocusReason.OtherFocusReason)
@@ -573,8 +573,8 @@ class WorkloadPanel(QFrame):
         self._show_attached(run if outside else None)
         shown = run
         if running:
-            self._asks_anew = False
-        elif self._asks_anew and run is not None and run.workload != self.workload.currentData():
+            self._has_new_workload = False
+        elif self._has_new_workload and run is not None and run.workload != self.workload.currentData():
             shown = None  # how another workload ended is no answer to what the form asks now
         self.progress.show_run(shown, running, "" if self._program else loading, self.stopping, ahead)
         if after_end:
@@ -609,7 +609,7 @@ class WorkloadPanel(QFrame):
         return not self.watching and self.attached.isHidden()
 
     def _workload_chosen(self) -> None:
-        self._asks_anew = self._commanding
+        self._has_new_workload = self._commanding
         self._choose_workload()
 
     def _choose_workload(self) -> None:
