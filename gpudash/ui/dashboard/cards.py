@@ -326,9 +326,9 @@ class DeviceCards(QScrollArea):
         self._palette = palette
         self._cards: dict[str, Card] = {}
         self.focus_group = FocusGroup(self)
-        inside = QWidget()
-        inside.setProperty("role", "scrolled")
-        self._row = QHBoxLayout(inside)
+        self._inside = QWidget()
+        self._inside.setProperty("role", "scrolled")
+        self._row = QHBoxLayout(self._inside)
         self._row.setContentsMargins(0, 0, 0, 0)
         self._row.setSpacing(10)
         self._compact = False
@@ -337,13 +337,13 @@ class DeviceCards(QScrollArea):
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self.setWidget(inside)
+        self.setWidget(self._inside)
 
     def sizeHint(self) -> QSize:
-        return self.widget().sizeHint()
+        return self._inside.sizeHint()
 
     def minimumSizeHint(self) -> QSize:
-        return QSize(scaled(LEAST_PX), self.widget().minimumSizeHint().height())
+        return QSize(scaled(LEAST_PX), self._inside.minimumSizeHint().height())
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         turned = event.angleDelta()
