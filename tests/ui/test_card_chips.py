@@ -307,7 +307,7 @@ def test_the_card_of_the_command_line_is_the_one_of_a_script_until_it_is_given_a
 ) -> None:
     card = find("rtx4060")
     assert card is not None
-    session = FakeSession([gpu(0), simulated_gpu(0, card)]).feed(1)
+    session = FakeSession([gpu(0), simulated_gpu(0, card), simulated_gpu(1, card)]).feed(1)
     session.given = (card,)
     window = asked_window(open_window, session, clock)
     dashboard = window.workspace.dashboard

@@ -256,6 +256,7 @@ def test_of_sixteen_simulated_cards_each_has_its_name_and_its_verdict_and_the_ro
         store.apply(Sample(1.0, "gpu", content.key, {"used_bytes": 0, "total_bytes": 8 * GIB, "free_bytes": 8 * GIB}))
     contents = [gpu_card(store, one, f"sim:{place}", 0.85) for place, one in enumerate(gpus)]
     row.show_contents(contents, contents[0].key)
+    assert row.sizeHint().height() < 60, "compact"
     row.resize(1000, row.sizeHint().height())
     row.show()
     short = CardEstimate("sim:0", 8 * GIB, 8 * GIB, 17 * GIB, 17 * GIB, fits=False, spare_bytes=-9 * GIB)

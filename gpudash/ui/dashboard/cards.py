@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QObject, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QEnterEvent, QFocusEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QWheelEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
@@ -278,9 +278,10 @@ class Card(QFrame):
         forms = [f"{known.sign} {known.verdict}", f"{known.sign} {known.size}", known.sign]
         if known.standing == "asking" and not known.size:
             forms = ["predicting…"]  # three dots alone are too faint to notice
-        # Without a total rather than without a verdict, and with the sign alone only if nothing else fits.
         ways = [(form.strip(), total) for form in forms[:2] for total in self._total_texts]
-        ways += [(form.strip(), total) for form in forms for total in ("", *self._total_texts)]
+        if known.standing != "asking":
+            # Without a total rather than without a verdict, and with the sign alone only if nothing else fits.
+            ways += [(form.strip(), total) for form in forms for total in ("", *self._total_texts)]
         fitting = (way for way in ways if metrics.horizontalAdvance(way[0]) + figures.horizontalAdvance(way[1]) <= room)
         text, total = next(fitting, ("", self._total_texts[0]))
         if self._total.text() != total:
@@ -338,6 +339,11 @@ class DeviceCards(QScrollArea):
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.setWidget(self._inside)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() is QEvent.Type.LayoutRequest:
+            self.updateGeometry()  # Qt tells a scroll area only that its cards need another room
+        return super().eventFilter(watched, event)
 
     def sizeHint(self) -> QSize:
         return self._inside.sizeHint()

@@ -429,10 +429,10 @@ class Dashboard(PlotsPage):
         )
 
     def _simulated_devices(self) -> dict[str, Device]:
-        """The session's simulated cards that a run can use, by the cards' keys."""
+        """The session's simulated cards that a run can use, by the cards' keys; of equal ones the first."""
         return {
             exact_text(simulated_card(device)): device
-            for device in self.session.devices()
+            for device in reversed(self.session.devices())
             if device.problem is None and device.simulated and not is_program_card(device.name)
         }
 
