@@ -9,16 +9,16 @@ import re
 
 from gpudash.devices.known_gpus import SIMULATED_PREFIX, KnownGpu, find
 
-_UNITS = (("GiB", 2**30), ("MiB", 2**20), ("B", 1))
+_UNITS = (("GiB", 2**30), ("MiB", 2**20), ("GB", 10**9), ("MB", 10**6), ("B", 1))
 
-_EXACT = re.compile(r"([0-9]+)(GiB|MiB|B)")
+_EXACT = re.compile(r"([0-9]+)(GiB|MiB|GB|MB|B)")
 
 _CARD_MARK = "@"
 """Separates the address of a program's own card, which others may have too, from its kind."""
 
 
 def exact_text(card: int | KnownGpu) -> str:
-    """A unique text for a card, in one word: "24GiB", "1536MiB", "25769803777B", "h100"."""
+    """A unique text for a card, in one word: "24GiB", "1536MiB", "12GB", "25769803777B", "h100"."""
     if isinstance(card, KnownGpu):
         return card.key
     # The largest unit that divides it, to keep all digits.

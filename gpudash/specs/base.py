@@ -212,11 +212,15 @@ def gpu_only(device: str, *choices: Choice) -> dict[Choice, str]:
     return dict.fromkeys(choices, NEEDS_GPU.format(device=device))
 
 
+class StopCaution(str):
+    """A caution that is of use only during the run: how long stopping it may take."""
+
+
 def long_operation(seconds: float, what: str) -> list[str]:
     """The caution for an operation expected to take ``seconds``; empty if it is short."""
     if seconds <= LONG_OPERATION_S:
         return []
-    return [f"Stopping can take about {seconds:.0f} s ({what})."]
+    return [StopCaution(f"Stop takes effect after the current operation, up to {seconds:.0f} s ({what}).")]
 
 
 def several_devices(text: str) -> tuple[str, ...]:

@@ -75,6 +75,8 @@ def describe(problem: ErrorDetails, value: object, unit: str | None = None) -> s
         what = f"{message[0].lower()}{message[1:]}"
     elif unit == "bytes":
         what = "write a size, for example 512MiB or 8GiB"
+    if value is None:  # an emptied field
+        return what
     return f"{_shown(value, unit)}: {what}"
 
 

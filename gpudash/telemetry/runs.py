@@ -65,6 +65,9 @@ ENDINGS: Mapping[str, str] = {
 }
 """How a run ended, in the words of every place that shows it."""
 
+PEAK_STEPS = 2
+"""Whole steps until a run has reached its peak: the optimizer makes its state in the first, and the second needs it."""
+
 NO_LONGER_WATCHED = "no longer watched"
 """How the watching of a program ended that had been running before: it runs on."""
 
@@ -77,6 +80,16 @@ def ending_text(status: str, spec: Mapping[str, Any]) -> str:
     if status == "cancelled" and "pid" in spec:
         return NO_LONGER_WATCHED
     return ENDINGS.get(status, status)
+
+
+def cut_short_text(status: str, spec: Mapping[str, Any], steps: int) -> str:
+    """How a run ended before its peak, as "stopped after 1 step"; "" if its peak is known."""
+    if status == "finished" or steps >= PEAK_STEPS:
+        return ""
+    ending = ending_text(status, spec)
+    if status == "running":
+        ending = "unfinished"  # it was killed with its session, or another session runs it
+    return f"{ending} after {steps} {'step' if steps == 1 else 'steps'}"
 
 
 def item_of(workload: str) -> str:

@@ -138,7 +138,7 @@ class FakeSession:
         self.gpus = tuple(gpus)
         self._made: Gpu | None = None
         self.only_offered: frozenset[str] = frozenset()
-        self.were_requested = False
+        self.given: tuple[SimulatedCard, ...] = ()
         self.torch_ready = torch_ready
         self.gpu_problem = gpu_problem
         self.recording_path = recording

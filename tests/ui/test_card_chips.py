@@ -8,7 +8,7 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QFont, QFontMetrics, QImage
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QLineEdit
+from PySide6.QtWidgets import QApplication, QLineEdit, QMenu
 from pytestqt.qtbot import QtBot
 
 from gpudash.devices.known_gpus import find
@@ -22,12 +22,13 @@ from gpudash.telemetry.records import Sample
 from gpudash.telemetry.runs import WATCH
 from gpudash.ui.colours import DARK, LIGHT
 from gpudash.ui.dashboard.card_chips import OFFERED, CardChip, CardChooser, ChipContent
+from gpudash.ui.dashboard.own_size import OwnSizeDialog
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
 from tests.ui.asked_form import ask_again, asked_window
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.estimates import FITS
-from tests.ui.fake_session import FakeSession
+from tests.ui.fake_session import FakeSession, gpu
 from tests.unit.clock import Clock
 from tests.unit.speed.made_up_times import made_up_time
 
@@ -117,6 +118,35 @@ def test_cards_and_chips_have_the_colours_of_another_theme_before_their_next_fig
     assert not any(one == before for one, before in zip(at_once, dark, strict=True))
 
 
+def test_a_card_has_the_same_answer_when_another_is_chosen(window: MainWindow, session: FakeSession) -> None:
+    session.estimates.report(FITS, cards=ANSWERS)
+    settle(window)
+    # Another card was chosen, and this one is only judged by that card's run.
+    borrowed = replace(ANSWERS[1], fits=None, spare_bytes=-2 * GIB, borrowed=True, margin_bytes=3 * GIB)
+    session.estimates.report(FITS, cards=[borrowed])
+    settle(window)
+    assert said(window, "rtx4060")[:2] == ("✕", "3.1 GiB short")
+    window.workspace.dashboard.panel.change_fields({"batch": 7})
+    settle(window)
+    session.estimates.report(FITS, cards=[borrowed])
+    settle(window)
+    assert said(window, "rtx4060")[:2] == ("≈", "2.0 GiB short"), "that is another question"
+
+
+def test_a_card_that_is_not_followed_yet_has_no_verdict_and_says_at_the_end_why_it_is_unsure(
+    window: MainWindow, session: FakeSession
+) -> None:
+    borrowed = replace(on("rtx4060", -2 * GIB, fits=None), borrowed=True, margin_bytes=3 * GIB)
+    session.estimates.report(FITS, cards=[borrowed], final=False)
+    settle(window)
+    assert said(window, "rtx4060") == ("…", "2.0 GiB short", "predicting…")
+    session.estimates.report(FITS, cards=[borrowed])
+    settle(window)
+    assert said(window, "rtx4060")[:2] == ("≈", "2.0 GiB short")
+    tip = " ".join(chip(window, "rtx4060").toolTip().split())
+    assert "as followed on another card, whose kernels may take 3.00 GiB more or less" in tip
+
+
 def test_a_chip_says_how_long_a_step_is_predicted_to_take_where_the_run_fits(
     window: MainWindow, session: FakeSession
 ) -> None:
@@ -125,7 +155,9 @@ def test_a_chip_says_how_long_a_step_is_predicted_to_take_where_the_run_fits(
     settle(window)
     content = chip(window, "rtx4090").content
     assert content.last_line(lambda text: True) == ("up to batch ≈ 36", "0.31 s · 206 images/s")
-    assert "predicted 0.31 s a step (0.26 to 0.38), 206 images/s, compute-bound" in chip(window, "rtx4090").toolTip()
+    assert "predicted 0.31 s a step (0.26 to 0.38), 206 images/s, compute-bound" in " ".join(
+        chip(window, "rtx4090").toolTip().split()
+    )
     assert chip(window, "rtx4060").content.last_line(lambda text: True) == ("up to batch ≈ 11", "")
     assert "predicted 0.31 s" not in chip(window, "rtx4060").toolTip()
 
@@ -288,6 +320,36 @@ def test_for_the_users_own_program_a_chip_sets_the_gpu_that_it_runs_on(window: M
     assert panel.script.script().simulate == "" and not panel.script.simulate.none.isVisible()
 
 
+def test_the_card_of_the_command_line_is_the_one_of_a_script_until_it_is_given_another(
+    open_window: OpenWindow, clock: Clock
+) -> None:
+    card = find("rtx4060")
+    assert card is not None
+    session = FakeSession([gpu(0), simulated_gpu(0, card), simulated_gpu(1, card)]).feed(1)
+    session.given = (card,)
+    window = asked_window(open_window, session, clock)
+    dashboard = window.workspace.dashboard
+    panel, device = dashboard.panel, session.gpus[1].uuid
+    panel.workload.setCurrentIndex(panel.workload.findData(WATCH))
+    settle(window)
+    assert panel.script.simulate.text == "RTX 4060, simulated"
+    cards = dashboard.cards._cards
+    assert cards[device].property("selected") and "rtx4060" not in dashboard.chooser._chips, "one card, not two"
+    panel.script.simulate.none.click()
+    settle(window)
+    assert panel.script.simulate.text == "this machine"
+    dashboard.select_device(device)
+    settle(window)
+    assert panel.script.simulate.text == "RTX 4060, simulated"
+    dashboard.select_device(session.gpus[0].uuid)
+    settle(window)
+    assert panel.script.simulate.text == "this machine"
+    chip(window, "rtx3060").click()
+    settle(window)
+    assert chip(window, "rtx3060").isChecked()
+    assert not any(one.property("selected") for one in cards.values()), "one is outlined"
+
+
 def test_a_recording_has_no_chips(qtbot: QtBot) -> None:
     made = chooser(qtbot, 60)
     assert made.shown == [] and made.more.isVisible()
@@ -344,10 +406,10 @@ def test_an_own_size_gets_a_chip_is_chosen_and_is_told_for_the_settings(qtbot: Q
     made.chosen.connect(chosen.append)
     kept: list[str] = []
     made.own_changed.connect(kept.append)
-    made.ask = lambda: "12GiB"
+    made.ask = lambda: 12 * GIB
     made._add_size()
     assert chosen == [12 * GIB] and made.cards[-1] == 12 * GIB
-    made.ask = lambda: "rtx5090"
+    made.ask = lambda: find("rtx5090")
     made._add_size()
     assert kept == ["12GiB", "rtx5090, 12GiB"]
     again = chooser(qtbot, 2400)
@@ -404,14 +466,48 @@ def test_the_order_is_chosen_in_the_menu_and_kept_in_the_settings(open_window: O
     assert session.settings.cards_order == load_settings()[0].cards_order == "memory"
 
 
-def test_a_size_that_cannot_be_is_refused_in_a_sentence(qtbot: QtBot) -> None:
+def test_a_typing_error_in_an_own_size_is_said_in_the_dialog_which_keeps_the_text(qtbot: QtBot) -> None:
+    dialog = OwnSizeDialog()
+    qtbot.addWidget(dialog)
+    dialog.show()
+    dialog.field.setText("12")
+    QTest.keyClick(dialog.field, Qt.Key.Key_Return)
+    assert dialog.isVisible() and dialog.card is None and dialog.field.text() == "12"
+    assert dialog.hint.text() == "12 without a unit is a count of bytes; did you mean 12GiB?"
+    dialog.field.setText("12 GB")
+    assert dialog.hint.text() == "12 GB = 11.2 GiB"
+    QTest.keyClick(dialog.field, Qt.Key.Key_Return)
+    assert not dialog.isVisible() and dialog.card == 12 * 10**9
+
+
+def test_an_own_size_in_decimal_units_is_kept_as_it_was_typed(qtbot: QtBot) -> None:
     made = chooser(qtbot, 2400)
-    refused: list[str] = []
-    made.refused.connect(refused.append)
-    made.ask = lambda: "12"
-    made._add_size()
-    assert refused == ["12 without a unit is a count of bytes; did you mean 12GiB?"]
-    assert len(made.cards) == len(OFFERED)
+    kept: list[str] = []
+    made.own_changed.connect(kept.append)
+    made.choose(12 * 10**9)
+    assert kept == ["12GB"]
+    again = chooser(qtbot, 2400)
+    again.set_own("12GB")
+    assert again.cards[-1] == 12 * 10**9
+
+
+def test_the_other_known_cards_are_listed_by_family_and_memory(qtbot: QtBot) -> None:
+    made = chooser(qtbot, 400)
+    others = next(menu for menu in made.menu().findChildren(QMenu) if menu.title() == "Other known cards")
+    listed = [action.text().partition("\t")[0] for action in others.actions()]
+    ends = [place for place, name in enumerate(listed) if not name]
+    first, last = listed[: ends[0]], listed[ends[-1] + 1 :]
+    assert len(ends) == 3 and "T4" in first and "H100 PCIe" in first
+    assert all("Laptop" in name for name in last) and not any("Laptop" in name for name in listed[: ends[-1]])
+    sizes = [card.total_bytes for name in first if (card := find(name)) is not None]
+    assert len(sizes) == len(first) and sizes == sorted(sizes)
+
+
+def test_the_tooltip_of_a_chip_has_several_short_lines(window: MainWindow, session: FakeSession) -> None:
+    session.estimates.report(FITS, cards=ANSWERS, times={"rtx4090": made_up_time()})
+    settle(window)
+    lines = chip(window, "rtx4090").toolTip().splitlines()
+    assert len(lines) > 2 and all(len(line) <= 80 for line in lines)
 
 
 def test_the_narrowest_chip_has_room_for_a_whole_verdict(qtbot: QtBot) -> None:

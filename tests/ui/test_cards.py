@@ -10,7 +10,10 @@ from PySide6.QtGui import QColor, QFontMetrics
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from gpudash.devices.known_gpus import find
 from gpudash.devices.names import Device, Gpu, short_product, simulated_gpu
+from gpudash.memory.predicting.card_text import CardsAnswer
+from gpudash.memory.predicting.estimate import CardEstimate
 from gpudash.telemetry.metrics import GPU_METRICS, SENSORS
 from gpudash.telemetry.records import Sample, State
 from gpudash.telemetry.store import Store
@@ -248,3 +251,32 @@ def test_a_simulated_card_names_the_gpu_it_is_like_beside_its_badge_also_where_t
     like = replace(gpu(0, "Simulated RTX 4060"), simulated=True)
     card = made(qtbot, cards.COMPACT_PX, compact=True, content=gpu_card(FakeSession([like]).store, like, "sim:0", 0.85))
     assert card._name.text() == "sim:0 · RTX 4060"
+
+
+def test_of_sixteen_simulated_cards_each_has_its_name_and_its_verdict_and_the_row_scrolls(qtbot: QtBot) -> None:
+    row = DeviceCards(DARK)
+    qtbot.addWidget(row)
+    row.set_compact(True)
+    product = find("rtx4060")
+    assert product is not None
+    gpus = [simulated_gpu(index, product) for index in range(16)]
+    store = FakeSession(gpus).store
+    contents = [gpu_card(store, one, f"sim:{place}", 0.85) for place, one in enumerate(gpus)]
+    for content in contents:
+        store.apply(Sample(1.0, "gpu", content.key, {"used_bytes": 0, "total_bytes": 8 * GIB, "free_bytes": 8 * GIB}))
+    contents = [gpu_card(store, one, f"sim:{place}", 0.85) for place, one in enumerate(gpus)]
+    row.show_contents(contents, contents[0].key)
+    assert row.sizeHint().height() < 60, "compact"
+    row.resize(1000, row.sizeHint().height())
+    row.show()
+    short = CardEstimate("sim:0", 8 * GIB, 8 * GIB, 17 * GIB, 17 * GIB, fits=False, spare_bytes=-9 * GIB)
+    answers = CardsAnswer({f"sim:{place}": short for place in range(16)}, requested=True)
+    row.show_answers(answers, {content.key: f"sim:{place}" for place, content in enumerate(contents)})
+    QApplication.processEvents()
+    cards = list(row._cards.values())
+    assert [card._name.text() for card in cards] == [f"sim:{place} · RTX 4060" for place in range(16)]
+    assert {card._fit_verdict_text.text() for card in cards} <= {"✕ 9.0 GiB", "✕ 9.0 GiB short"}
+    assert cards[0].visibleRegion().boundingRect().width() == cards[0].width() and cards[15].visibleRegion().isEmpty()
+    cards[15].setFocus()
+    QApplication.processEvents()
+    assert cards[15].visibleRegion().boundingRect().width() == cards[15].width(), "the arrow keys reach the last"

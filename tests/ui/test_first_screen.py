@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,21 @@ def test_it_goes_when_a_run_begins_and_comes_back_by_its_command(window: MainWin
     action.trigger()
     settle(window)
     assert is_shown(window)
+
+
+def test_the_focus_goes_into_the_first_field_of_the_form_and_not_to_a_card(window: MainWindow, tmp_path: Path) -> None:
+    panel, screen = window.workspace.dashboard.panel, screen_of(window)
+    screen.model.chosen.emit(str(tmp_path), "train")
+    settle(window)
+    focused = QApplication.focusWidget()
+    assert focused is not None and panel.form.isAncestorOf(focused)
+    assert focused.accessibleName() == "Path"
+    window.menus.actions["view.first_screen"].trigger()
+    settle(window)
+    part(window, Beginnings).screen.form.click()
+    settle(window)
+    focused = QApplication.focusWidget()
+    assert focused is not None and panel.form.isAncestorOf(focused)
 
 
 def test_a_device_that_is_chosen_leaves_it_and_a_value_of_the_form_takes_it_away(
@@ -383,13 +399,18 @@ class TestPanels:
             LastScript("train.py", "--lr 0.1", {}, 1000.0, 3 * GIB),
             LastScript("leak.py", "", {}, 400.0, 9 * GIB, ran_out=True),
             LastScript("prepare.py", "", {}, 400.0, None),
+            LastScript("long.py", "", {}, 400.0, 2 * GIB, cut_short="stopped after 0 steps"),
         ]
         panel.show_scripts(scripts, 4 * GIB, 1000.0 + 7200)
         assert texts(panel.list.shown) == [
             "train.py --lr 0.1, 2 h ago, peak 3.00 GiB",
             "leak.py, 2 h ago, peak 9.00 GiB, ran out of memory",
             "prepare.py, 2 h ago",
+            "long.py, 2 h ago, stopped after 0 steps, at least 2.00 GiB",
         ]
+        stopped = panel.list.shown[3].content.cells
+        assert [cell.text for cell in stopped[2:]] == ["≥ 2.00 GiB", "stopped"]
+        assert stopped[3].colour == "muted", "what a stopped run held is no green answer"
 
 
 def run_of(number: int, command: list[str], peak: int | None = None, **spec: object) -> RunFacts:
@@ -411,3 +432,20 @@ def test_the_last_scripts_are_those_of_the_recordings_each_once_the_newest_first
         ("train.py", "--lr 0.1", 901.0, 2 * MIB),
         ("leak.py", "", 102.0, None),
     ]
+
+
+@pytest.mark.parametrize(
+    ("status", "steps", "cut_short"),
+    [
+        ("finished", 0, ""),
+        ("cancelled", 2, ""),
+        ("cancelled", 1, "stopped after 1 step"),
+        ("failed", 0, "failed after 0 steps"),
+        ("running", 0, "unfinished after 0 steps"),
+    ],
+)
+def test_a_last_script_says_whether_it_ended_before_its_peak(status: str, steps: int, cut_short: str) -> None:
+    run = replace(run_of(1, ["python", "train.py"], MIB), status=status, steps=steps)
+    entry = LibraryEntry(Path("1.gpudash"), Facts(began_wall_s=1.0, runs=(run,)), 1, 1.0, False)
+    (script,) = last_scripts(Library((entry,)))
+    assert script.cut_short == cut_short

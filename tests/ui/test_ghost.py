@@ -575,6 +575,23 @@ def test_a_script_that_ran_before_shows_what_it_took_against_what_there_is_room_
     assert plot.ghost is None
 
 
+def test_a_script_that_was_stopped_before_its_peak_is_nowhere_shown_as_fitting(
+    window: MainWindow, session: FakeSession, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("print(1)\n")
+    window.workspace.dashboard.panel.take_script(script)
+    session.measured.found = replace(measured(GIB), cut_short="stopped after 0 steps")
+    ask_again(window)
+    settle(window)
+    plot = memory(window)
+    assert plot.ghost is not None
+    assert (plot.ghost.headline, plot.ghost.verdict) == ("stopped after 0 steps: at least 1.00 GiB", "uncertain")
+    for chip in window.workspace.dashboard.chooser._chips.values():
+        assert chip.content.text.standing == "refused"
+        assert "stopped after 0 steps and may need more" in chip.content.text.detail
+
+
 def test_of_a_run_with_ranks_the_title_says_which_is_drawn(window: MainWindow, session: FakeSession) -> None:
     ranks = tuple(RankEstimate(f"cuda:{rank}", 8 * GIB, 8 * GIB, GIB, 2 * GIB, 3 * GIB, rank=rank) for rank in range(2))
     session.estimates.report(replace(FITTING, ranks=ranks, deciding_rank=1), ghost=ghost(3 * GIB))

@@ -92,7 +92,7 @@ def test_a_card_that_was_asked_for_at_the_start_comes_before_the_device_of_last_
 ) -> None:
     kept(memories=["host"])
     session = FakeSession([SIM])
-    session.were_requested = True
+    session.given = (8 * GIB,)
     monkeypatch.setattr(session, "default_device", lambda: "sim:0")
     window = open_window(session)
     assert (panel_of(window).workload.currentData(), panel_of(window).device_name) == ("matmul", "sim:0")

@@ -77,17 +77,20 @@ def test_a_zero_and_a_usual_choice_say_what_they_stand_for(open_window: OpenWind
     panel.take_model(model, task="serve")
 
     def beside(name: str) -> str:
-        label = panel.form.control(name).findChild(PlainLabel)
-        assert label is not None
-        return label.text()
+        line = panel.form.control(name)
+        label = line.findChild(PlainLabel)
+        assert label is not None and isinstance(line, QLineEdit)
+        return label.text() or f"{line.text()}({line.placeholderText()})"
 
-    assert (beside("sequence"), beside("users")) == ("the model's own", "as many as fit")
+    assert (beside("sequence"), beside("users")) == ("(the model's own)", "(as many as fit)")
+    spec = panel.spec()
+    assert isinstance(spec, ModelSpec) and (spec.sequence, spec.users) == (0, 0)
     panel.form.change_fields({"sequence": 4096, "users": 2})
     assert (beside("sequence"), beside("users")) == ("tokens", "requests")
     panel.take_preset("model", ModelSpec.presets["QLoRA"])
     quantisation = panel.form.control("quantisation")
     assert isinstance(quantisation, QComboBox)
-    assert (beside("sequence"), quantisation.currentText()) == ("2048 at most", "auto (nf4)")
+    assert (beside("sequence"), quantisation.currentText()) == ("(2048 unless set)", "auto (nf4)")
     panel.take_preset("model", {"task": "lora"})
     assert quantisation.currentText() == "as stored" and panel.form.title("lora_rank") == "LoRA rank"
 

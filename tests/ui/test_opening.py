@@ -243,6 +243,23 @@ def test_open_asks_for_a_file_beside_the_one_opened_last(
     assert asked == [str(tmp_path)] and opened(window)[-1] == "b.pickle"
 
 
+@pytest.mark.parametrize(("name", "workload"), [("train.py", "watch"), ("config.json", "model")])
+def test_a_script_or_a_models_config_that_is_opened_fills_the_form(
+    window: MainWindow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, workload: str
+) -> None:
+    chosen = tmp_path / name
+    chosen.write_text("{}")
+    monkeypatch.setattr(FileDialog, "ask_to_open", lambda *_asked: str(chosen))
+    window.menus.actions["file.open"].trigger()
+    panel = window.workspace.dashboard.panel
+    assert panel.workload.currentData() == workload
+    if panel.watching:
+        assert panel.script.file.text() == str(chosen)
+    else:
+        assert panel.form.values()["path"] == str(chosen)
+    assert opened(window) == ["Dashboard"]
+
+
 def recent_menu(window: MainWindow) -> list[str]:
     menu = window.findChild(QMenu, "File/Open Recent")
     menu.aboutToShow.emit()

@@ -108,6 +108,33 @@ def test_arrow_keys_do_the_same_and_all_of_it_is_taken_back_at_once(window: Main
     assert batch(window) == "16"
 
 
+def test_one_drag_is_taken_back_at_once_however_long_it_takes_and_the_next_apart(window: MainWindow) -> None:
+    undo, now = window.workspace.undo, [0.0]
+    undo._clock = lambda: now[0]
+    for moves in ((GIB / 2, GIB), (-GIB / 2,)):
+        found, at = handle(window), grip(handle(window))
+        for move in moves:
+            send(found, QEvent.Type.MouseMove, at + raised(window, move))
+            now[0] += 5.0
+        send(found, QEvent.Type.MouseButtonRelease, at)
+        now[0] -= 4.9
+    assert batch(window) == "20"
+    undo.undo()
+    assert batch(window) == "24"
+    undo.undo()
+    assert batch(window) == "16"
+
+
+def test_a_peak_that_fits_only_after_the_cache_is_released_says_that_the_batch_is_taken(
+    window: MainWindow, session: FakeSession
+) -> None:
+    session.estimates.report(replace(FITTING, released_bytes=GIB), ghost=ghost(3 * GIB))
+    settle(window)
+    shown = memory(window).ghost
+    assert shown is not None
+    assert shown.detail == "batch 16 fits only after releasing its cache, which fills the card first"
+
+
 def test_it_stays_where_it_was_let_go_until_the_answer_comes(
     window: MainWindow, session: FakeSession, clock: Clock
 ) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from PySide6.QtWidgets import QLabel, QLineEdit
 
 from gpudash.devices.known_gpus import find
 from gpudash.devices.simulated_cards import exact_text
 from gpudash.memory.predicting.estimate import Alternative, CardEstimate
 from gpudash.session import Answer
+from gpudash.session.predicting.attempt import OTHER_PYTHON
 from gpudash.session.predicting.estimator import Problem
+from gpudash.ui.forms import fit_follower
+from gpudash.ui.forms.workload_panel import WorkloadPanel
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.estimates import SHORT
@@ -99,3 +104,98 @@ def test_the_script_runs_with_the_largest_batch_that_fits_from_a_copy(window: Ma
     request = panel.script.request()
     row.button.click()
     assert session.requested == [("watch", replace(request, edit=edit.patch, find_need=False))]
+
+
+def test_a_python_without_torch_is_answered_with_the_one_that_has_it(
+    window: MainWindow, session: FakeSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    panel = window.workspace.dashboard.panel
+    shown = panel.prediction
+    without = Problem("unavailable", "/usr/bin/python3 has no torch, which train.py imports.", OTHER_PYTHON)
+    monkeypatch.setattr(fit_follower, "python_with_torch", lambda folder, besides: folder / ".venv/bin/python")
+    session.scripts.answer = Answer(1, problem=without, final=True)
+    settle(window)
+    assert shown.text.text() == without.message, "there is no command in the window to begin with another"
+    assert shown.use_python.isVisible() and shown.use_python.text() == "Use .venv/bin/python"
+    python = tmp_path / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    session.scripts.answer = None
+    shown.use_python.click()
+    settle(window)
+    assert panel.script.script().python == str(python) and session.scripts.begun[-1].command[0] == str(python)
+    assert not shown.use_python.isVisible()
+
+
+def test_where_no_python_has_torch_the_field_for_one_is_named(
+    window: MainWindow, session: FakeSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = window.workspace.dashboard.panel.prediction
+    without = Problem("unavailable", "python3 has no torch, which train.py imports.", OTHER_PYTHON)
+    monkeypatch.setattr(fit_follower, "python_with_torch", lambda folder, besides: None)
+    session.scripts.answer = Answer(1, problem=without, final=True)
+    settle(window)
+    assert shown.text.text().endswith("under More > Python.") and not shown.use_python.isVisible()
+
+
+def test_the_button_stays_where_it_is_while_what_is_said_changes(window: MainWindow, session: FakeSession) -> None:
+    shown = window.workspace.dashboard.panel.prediction
+    before = shown.button.mapTo(window, shown.button.rect().topLeft())
+    session.scripts.answer = Answer(1, problem=NO_CUDA, final=True)
+    settle(window)
+    assert shown.button.mapTo(window, shown.button.rect().topLeft()) == before
+    session.scripts.answer = None
+    shown.button.click()
+    settle(window)
+    assert shown.button.mapTo(window, shown.button.rect().topLeft()) == before
+
+
+def test_what_was_trained_before_does_not_stand_beside_a_script_that_is_asked_about(
+    window: MainWindow, session: FakeSession
+) -> None:
+    panel = window.workspace.dashboard.panel
+    panel.workload.setCurrentIndex(panel.workload.findData("training"))
+    session.start()
+    session.train(2)
+    session.end()
+    settle(window)
+    assert "step 2" in panel.progress.label.text()
+    panel.workload.setCurrentIndex(panel.workload.findData("watch"))
+    settle(window)
+    assert panel.progress.label.text() == "Ready" and not panel.progress.bar.isVisible()
+
+
+def test_below_the_form_it_says_ready_only_where_a_start_is_advisable(window: MainWindow, session: FakeSession) -> None:
+    panel = window.workspace.dashboard.panel
+    panel.workload.setCurrentIndex(panel.workload.findData("training"))
+    settle(window)
+    batch = panel.form.control("batch")
+    assert isinstance(batch, QLineEdit)
+    assert panel.progress.label.text() == "Ready"
+    batch.setText("")
+    settle(window)
+    assert panel.progress.label.text() == "Correct Batch first."
+    assert panel.form.error_text("batch") == "Give a whole number"
+    batch.setText("8")
+    settle(window)
+    session.estimates.fail("config.json is not valid JSON: it ends at line 2.")
+    settle(window)
+    assert panel.progress.label.text() == "Ready to start anyway" and panel.button.property("role") == ""
+
+
+def caution(panel: WorkloadPanel) -> str:
+    texts = [label.text() for label in panel.findChildren(QLabel) if label.isVisible()]
+    return next((text for text in texts if text.startswith("Stop takes")), "")
+
+
+def test_how_long_stopping_may_take_is_said_while_there_is_something_to_stop(
+    window: MainWindow, session: FakeSession
+) -> None:
+    panel = window.workspace.dashboard.panel
+    panel.workload.setCurrentIndex(panel.workload.findData("training"))
+    panel.change_fields({"width": 1024, "depth": 24, "batch": 64})
+    settle(window)
+    assert caution(panel) == ""
+    session.start()
+    settle(window)
+    assert caution(panel).startswith("Stop takes effect after the current operation, up to ")

@@ -61,6 +61,9 @@ class CardsAnswer:
             return CardText("unasked")
         if found is not None:
             standing = _standing(found)
+            # The card itself is followed next: until then another card's margin is no verdict.
+            if self.awaited and standing == "uncertain" and _is_borrowed(found):
+                return CardText("asking", found)
             time = None
             # Where it does not fit, no step is ever taken.
             if standing in ("fits", "uncertain"):
@@ -157,10 +160,21 @@ class CardText:
         if isinstance(self.estimate, ServerOnCard) and self.standing in ("fits", "uncertain", "short"):
             return "; ".join((self.estimate.headline, *self.estimate.lines))
         meaning = {"fits": "fits", "uncertain": "may fit", "short": "does not fit", "stale": "not for these values"}
-        parts = [meaning.get(self.standing, ""), self.verdict, self.detail]
+        parts = [meaning.get(self.standing, ""), self.verdict, self._doubt, self.detail]
         if self.time is not None:
             parts += [step_text(self.time), rate_text(self.time), bound_text(self.time)]
         return ", ".join(dict.fromkeys(part for part in parts if part))
+
+    @property
+    def _doubt(self) -> str:
+        """Why it is not sure whether the run fits; "" where it is."""
+        found = self.estimate
+        if self.standing != "uncertain" or not isinstance(found, CardEstimate) or not found.margin_bytes:
+            return ""
+        error = format_bytes(found.margin_bytes)
+        if found.borrowed:
+            return f"as followed on another card, whose kernels may take {error} more or less"
+        return f"the prediction may be off by {error}"
 
     @property
     def _spare(self) -> int | None:
@@ -187,6 +201,10 @@ def _roughly(size: int) -> int:
     """A size that is known to about 2 %, with two digits that count."""
     unit = int(10 ** max(0, len(str(size)) - 2))
     return size // unit * unit
+
+
+def _is_borrowed(found: CardEstimate | ServerOnCard) -> bool:
+    return isinstance(found, CardEstimate) and found.borrowed
 
 
 def _standing(found: CardEstimate | ServerOnCard) -> Standing:

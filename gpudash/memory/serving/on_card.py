@@ -129,13 +129,13 @@ class ServerOnCard:
 
     @property
     def verdict(self) -> str:
-        """The verdict in two or three words: "16 users", "9 of 16 users", "2.1 GiB short", "up to 9 312 tokens"."""
+        """The verdict in two or three words: "16 users", "9 of 16 users", "2.1 GiB short", "not above 9 312 tokens"."""
         if self.reason:
             return "no answer"
         if self.kv_bytes <= 0:
             return f"{format_bytes(-self.kv_bytes)} short"
         if not self.fits:
-            return f"up to {format_count(self.longest)} tokens"
+            return f"not above {format_count(self.longest)} tokens"
         if self.users_requested is not None and not self.enough:
             return f"{format_count(self.users)} of {format_count(self.users_requested)} users"
         return _users(self.users)
@@ -212,8 +212,16 @@ class ServerOnCard:
             first = format_duration(self.first_token_s)
             lines.append(f"predicted {format_throughput(self.tokens_per_s, 'tokens')}, first token after {first}")
         if self.ways and not self.enough:
-            lines.append(f"enough with {', or '.join(self.ways[:MOST_WAYS])}")
+            lines.append(f"enough {', or '.join(map(_way_text, self.ways[:MOST_WAYS]))}")
         return tuple(lines)
+
+
+def _way_text(change: str) -> str:
+    """How a change of flags reads after "enough": more cards are counted, other flags named."""
+    name, _space, value = change.partition(" ")
+    if name == "--tensor-parallel" and value.isdigit():
+        return f"on {value} of these cards, tensor-parallel"
+    return f"with {change}"
 
 
 def _users(count: int) -> str:

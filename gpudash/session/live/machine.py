@@ -144,7 +144,7 @@ class Machine:
         """Where a run of the session takes place unless told otherwise: on the first simulated card that was asked for
         and can be used, else as of `program_device`.
         """
-        if self.simulated.were_requested:
+        if self.simulated.given:
             for device in self.devices():
                 if device.simulated and device.problem is None:
                     return device.name

@@ -95,9 +95,9 @@ class SimulatedGpus:
         return self._own[-1].name
 
     @property
-    def were_requested(self) -> bool:
-        """Whether cards were asked for when the session was made."""
-        return bool(self._wanted.cards)
+    def given(self) -> tuple[SimulatedCard, ...]:
+        """The cards that were asked for when the session was made."""
+        return self._wanted.cards
 
     @property
     def chosen(self) -> frozenset[str]:

@@ -27,7 +27,7 @@ from gpudash.telemetry.recording.reading import Recording, RunRow, open_recordin
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.recording.schema import SUFFIX
 from gpudash.telemetry.records import StepFinished
-from gpudash.telemetry.runs import WATCH
+from gpudash.telemetry.runs import WATCH, cut_short_text
 from gpudash.units import format_bytes
 
 logger = logging.getLogger(__name__)
@@ -62,6 +62,7 @@ class MeasuredRun:
         peak_bytes: the most that its allocator reserved.
         steps: number of its steps.
         ran_out: whether it ended out of memory, so that it needs more than it held.
+        cut_short: how it ended before its peak, as "stopped after 0 steps"; "" if its peak is known.
     """
 
     began_s: float
@@ -71,6 +72,7 @@ class MeasuredRun:
     peak_bytes: int
     steps: int
     ran_out: bool = False
+    cut_short: str = ""
 
     def on(self, key: str, target: Target) -> CardEstimate:
         """Whether it would fit another card, or this one in its present state.
@@ -89,6 +91,11 @@ class MeasuredRun:
                 spare = None  # its full need is unknown, so the rest is too
             elif self.ran_out:
                 fits = False
+            elif self.cut_short and room >= allocated:
+                reason = (
+                    f"its last run {self.cut_short} and may need more than the {format_bytes(self.peak_bytes)} it held"
+                )
+                spare = None
             elif spare >= 0:
                 fits = True
             else:
@@ -225,7 +232,10 @@ def _measured(recording: Recording, run: RunRow, ended_s: float, logs: RequestLo
     ghost = drawn(times, allocated_at, reserved_at, ends, logs.of(fullest))
     count = sum(1 for size in held.values() if size)
     ran_out = run.status == "out_of_memory"
-    return MeasuredRun(began, fullest, count, ghost, int(held[fullest]), len(ends), ran_out)
+    cut_short = ""
+    if not ran_out:
+        cut_short = cut_short_text(run.status, run.spec, len(ends))
+    return MeasuredRun(began, fullest, count, ghost, int(held[fullest]), len(ends), ran_out, cut_short)
 
 
 def _most(*values: object) -> float | None:

@@ -60,6 +60,7 @@ class SessionRuns:
             seconds=view.seconds,
             peak_bytes=view.memory.used_bytes,
             own_peak_bytes=view.peak_allocated_bytes,
+            steps=view.step,
             loss=view.metrics["loss"].last if "loss" in view.metrics else None,
             outline=_outline(self._session.store, view),
             label=RunText(title=title),

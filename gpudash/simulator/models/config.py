@@ -173,8 +173,9 @@ def _json(file: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         where = ""
         if isinstance(error, json.JSONDecodeError):
-            where = f" (line {error.lineno})"
-        raise refused(f"{file} is no JSON{where}.", "Give the config.json of a model.") from error
+            ends = not error.doc[error.pos :].strip()
+            where = f": it ends at line {error.lineno}" if ends else f": see line {error.lineno}"
+        raise refused(f"{file} is not valid JSON{where}.", "Give the config.json of a model.") from error
     if not isinstance(values, dict):
         raise refused(f"{file} holds no JSON object.", "Give the config.json of a model.")
     return values

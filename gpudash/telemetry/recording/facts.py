@@ -103,6 +103,7 @@ class RunFacts:
         peak_bytes: peak use of its GPU, or on the CPU of this process's memory; at most the GPU's capacity; ``None``
             if unknown.
         own_peak_bytes: peak of memory allocated by PyTorch; ``None`` if unknown, as on the CPU.
+        steps: number of steps it finished.
         loss: last loss; ``None`` if there is none.
         outline: memory over time: the maximum of each interval, in hundredths of the overall maximum; ``None`` for an
             interval without a reading; empty if nothing was read.
@@ -120,6 +121,7 @@ class RunFacts:
     seconds: float | None = None
     peak_bytes: int | None = None
     own_peak_bytes: int | None = None
+    steps: int = 0
     loss: float | None = None
     outline: tuple[int | None, ...] = ()
     label: RunText = field(default_factory=RunText)
@@ -195,6 +197,7 @@ def _runs(recording: Recording, stopped: Callable[[], bool]) -> tuple[RunFacts, 
             seconds=view.seconds,
             peak_bytes=_peak(recording, view, uuid, last, stopped),
             own_peak_bytes=view.peak_allocated_bytes,
+            steps=view.step,
             loss=None if loss is None else loss.last,
             outline=_outline(recording, view, uuid, last, stopped),
             label=run_text(recording.meta, number),

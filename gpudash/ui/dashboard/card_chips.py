@@ -6,6 +6,7 @@ size can be added.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,15 +25,16 @@ from PySide6.QtGui import (
     QPen,
     QResizeEvent,
 )
-from PySide6.QtWidgets import QAbstractButton, QInputDialog, QMenu, QSizePolicy, QToolButton, QWidget
+from PySide6.QtWidgets import QAbstractButton, QMenu, QSizePolicy, QToolButton, QWidget
 
 from gpudash.devices.known_gpus import KNOWN_GPUS, KnownGpu, find
-from gpudash.devices.names import SimulatedCard, parse_cards, parse_simulated, size_of
+from gpudash.devices.names import SimulatedCard, parse_cards, size_of
 from gpudash.devices.simulated_cards import exact_text
 from gpudash.memory.predicting.card_text import CardsAnswer, CardText, Standing
 from gpudash.memory.serving.on_card import ServerOnCard
 from gpudash.speed.time_text import rate_text, short_text
 from gpudash.ui.colours import Palette
+from gpudash.ui.dashboard.own_size import OwnSizeDialog
 from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.plain_text import plain_tip, without_mnemonics
 from gpudash.ui.widgets.text_size import scaled
@@ -60,7 +62,6 @@ TALL_PX = 64
 MORE = "More ▾"
 
 OWN_SIZE = "Own size…"
-OWN_PROMPT = "Memory of the card, such as 12GiB, or its name, such as h100:"
 
 MOST_OWN = 8
 """Maximum number of the user's own cards; the newest are kept."""
@@ -69,6 +70,12 @@ COLOURS: Mapping[Standing, str] = {"fits": "good", "uncertain": "warn", "short":
 """Standing → palette colour of its text; all others are muted."""
 
 MUTED_OPACITY = 0.6
+
+TIP_LETTERS = 72
+"""Letters on a line of a chip's tooltip."""
+
+FAMILIES = ("data centre", "workstation", "GeForce", "laptop")
+"""Families of known cards, in the order of the menu."""
 
 APART = "    "
 """Minimum space between two texts on a line."""
@@ -179,7 +186,8 @@ class CardChip(QAbstractButton):
         simulate = "click to simulate this card"
         if content.selected:
             simulate = "is simulated"
-        self.setToolTip(plain_tip(f"{content.name}, {content.capacity}: {content.sentence}\n{simulate}"))
+        tip = textwrap.fill(f"{content.name}, {content.capacity}: {content.sentence}", TIP_LETTERS)
+        self.setToolTip(plain_tip(f"{tip}\n{simulate}"))
         self.update()
 
     def sizeHint(self) -> QSize:
@@ -307,6 +315,22 @@ class CardChip(QAbstractButton):
 _MIDDLE = Qt.AlignmentFlag.AlignVCenter
 
 
+def _family(gpu: KnownGpu) -> str:
+    """Which of `FAMILIES` a card belongs to, by its driver's product name."""
+    if "Laptop" in gpu.product:
+        return "laptop"
+    if "GeForce" in gpu.product:
+        return "GeForce"
+    if "RTX" in gpu.product:
+        return "workstation"
+    return "data centre"
+
+
+def _by_family(gpu: KnownGpu) -> tuple[int, int, str]:
+    """Sort key: family, then memory, then name."""
+    return FAMILIES.index(_family(gpu)), gpu.total_bytes, gpu.name
+
+
 class CardChooser(QWidget):
     """As many chips as fit, and a menu with the rest.
 
@@ -319,14 +343,12 @@ class CardChooser(QWidget):
         chosen: simulate this `SimulatedCard`.
         own_changed: the user's own cards, separated by commas, to save in the settings.
         order_changed: the sort order, to save in the settings.
-        refused: why typed text names no card, in a sentence.
         changed: the cards that can be chosen changed.
     """
 
     chosen = Signal(object)
     own_changed = Signal(str)
     order_changed = Signal(str)
-    refused = Signal(str)
     changed = Signal()
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
@@ -346,7 +368,7 @@ class CardChooser(QWidget):
         self.more.setToolTip("Cards there is no room for, other known ones, any size, and their order")
         self.more.clicked.connect(self._open_menu)
         self.focus_group = FocusGroup(self, [self.more])
-        self.ask: Callable[[], str] = self._ask_size
+        self.ask: Callable[[], SimulatedCard | None] = self._ask_card
         self.setAccessibleName("Cards to simulate")
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
 
@@ -438,9 +460,12 @@ class CardChooser(QWidget):
         menu.addSeparator()
         there = {exact_text(card) for card in self.cards}
         others = menu.addMenu("Other known cards")
-        for gpu in KNOWN_GPUS:
-            if gpu.key not in there:
-                self._entry(others, gpu, f"{gpu.name}\t{format_bytes(gpu.total_bytes)}")
+        family = ""
+        for gpu in sorted((gpu for gpu in KNOWN_GPUS if gpu.key not in there), key=_by_family):
+            if family not in ("", _family(gpu)):
+                others.addSeparator()
+            family = _family(gpu)
+            self._entry(others, gpu, f"{gpu.name}\t{format_bytes(gpu.total_bytes)}")
         menu.addAction(OWN_SIZE).triggered.connect(self._add_size)
         orders = menu.addMenu("Sort Cards")
         group = QActionGroup(orders)
@@ -461,22 +486,14 @@ class CardChooser(QWidget):
         self.menu().popup(self.more.mapToGlobal(QPoint(0, self.more.height())))
 
     def _add_size(self) -> None:
-        text = self.ask().strip()
-        if not text:
-            return
-        try:
-            card = parse_simulated(text)
-        except ValueError as error:
-            self.more.setToolTip(plain_tip(str(error)))
-            self.refused.emit(str(error))
-            return
-        self.choose(card)
+        card = self.ask()
+        if card is not None:
+            self.choose(card)
 
-    def _ask_size(self) -> str:
-        typed, given = QInputDialog.getText(self.window(), "Own Size", OWN_PROMPT)
-        if given:
-            return typed
-        return ""
+    def _ask_card(self) -> SimulatedCard | None:
+        dialog = OwnSizeDialog(self.window())
+        dialog.exec()
+        return dialog.card
 
     def set_own(self, text: str) -> None:
         """Add the user's own cards, separated by commas; text that names no card is ignored."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QEnterEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtCore import QEvent, QObject, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QEnterEvent, QFocusEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QWheelEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.devices.health import marks, xid
 from gpudash.devices.names import (
@@ -56,6 +57,9 @@ FAINT_BANDS, FAINT_FILLING = frozenset({"cache"}), 0.3
 
 COMPACT_PX = 232
 """Width of a card in a low window, beside chips; in logical pixels."""
+
+LEAST_PX = 150
+"""Least width of a card: its name and the size of its verdict fit; beyond that the row scrolls."""
 
 FIT_ROLES: Mapping[Standing, str] = {"fits": "good", "uncertain": "warn", "short": "error"}
 """Label role of the verdict on the form's run; muted for all others."""
@@ -134,9 +138,15 @@ class MemoryBar(PaintedWidget):
 
 
 class Card(QFrame):
-    """The card of one device. A click, Enter or Space selects the device."""
+    """The card of one device. A click, Enter or Space selects the device.
+
+    Signals:
+        chosen: the key of the device.
+        focused: it has the focus.
+    """
 
     chosen = Signal(str)
+    focused = Signal()
 
     def __init__(self, key: str, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -166,7 +176,9 @@ class Card(QFrame):
         self._outer.addLayout(self._top)
         self._outer.addLayout(self._figures)
         self._outer.addWidget(self._bar)
+        self.setMinimumWidth(scaled(LEAST_PX))
         self._compact: bool | None = None
+        self._simulated = False
         self._full_name = ""
         self._all_facts: Sequence[str] = ()
         self.set_compact(False)
@@ -204,7 +216,7 @@ class Card(QFrame):
             self.style().polish(self)
         self._full_name = f"{content.device} · {content.product}"
         self._all_facts = content.facts
-        self._badge.setVisible(content.simulated)
+        self._simulated = content.simulated
         if content.state:
             self._used.setText("–")
             self._total_texts = (content.state,)
@@ -239,9 +251,12 @@ class Card(QFrame):
         metrics = self._name.fontMetrics()
         margins = self._outer.contentsMargins()
         room = self.width() - margins.left() - margins.right() - self._top.spacing() - 4
-        if not self._badge.isHidden():
-            room -= self._badge.sizeHint().width() + self._top.spacing()
         short = metrics.horizontalAdvance(first_words(self._full_name, SHORT_NAME_WORDS))
+        badge = self._badge.sizeHint().width() + self._top.spacing()
+        # The name, as sim:0, says it too: without it nobody knows which card this is.
+        self._badge.setVisible(self._simulated and badge + short <= room)
+        if not self._badge.isHidden():
+            room -= badge
         facts = list(self._all_facts)
         while facts and metrics.horizontalAdvance(_SEPARATOR.join(facts)) + short > room:
             facts.pop()
@@ -266,7 +281,10 @@ class Card(QFrame):
         forms = [f"{known.sign} {known.verdict}", f"{known.sign} {known.size}", known.sign]
         if known.standing == "asking" and not known.size:
             forms = ["predicting…"]  # three dots alone are too faint to notice
-        ways = [(form.strip(), total) for form in forms for total in self._total_texts]
+        ways = [(form.strip(), total) for form in forms[:2] for total in self._total_texts]
+        if known.standing != "asking":
+            # Without a total rather than without a verdict, and with the sign alone only if nothing else fits.
+            ways += [(form.strip(), total) for form in forms for total in ("", *self._total_texts)]
         fitting = (way for way in ways if metrics.horizontalAdvance(way[0]) + figures.horizontalAdvance(way[1]) <= room)
         text, total = next(fitting, ("", self._total_texts[0]))
         if self._total.text() != total:
@@ -287,12 +305,16 @@ class Card(QFrame):
     def enterEvent(self, event: QEnterEvent | QEvent) -> None:
         self.update()
 
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        super().focusInEvent(event)
+        self.focused.emit()
+
     def sizeHint(self) -> QSize:
         return QSize(scaled(COMPACT_PX) if self._compact else 300, 42 if self._compact else 84)
 
 
-class DeviceCards(QWidget):
-    """The row of cards.
+class DeviceCards(QScrollArea):
+    """The row of cards; the wheel and the arrow keys scroll it where they do not all fit.
 
     Attributes:
         focus_group: focus group of the cards.
@@ -308,11 +330,34 @@ class DeviceCards(QWidget):
         self._palette = palette
         self._cards: dict[str, Card] = {}
         self.focus_group = FocusGroup(self)
-        self._row = QHBoxLayout(self)
+        self._inside = QWidget()
+        self._inside.setProperty("role", "scrolled")
+        self._row = QHBoxLayout(self._inside)
         self._row.setContentsMargins(0, 0, 0, 0)
         self._row.setSpacing(10)
         self._compact = False
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.setWidgetResizable(True)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.setWidget(self._inside)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() is QEvent.Type.LayoutRequest:
+            self.updateGeometry()  # Qt tells a scroll area only that its cards need another room
+        return super().eventFilter(watched, event)
+
+    def sizeHint(self) -> QSize:
+        return self._inside.sizeHint()
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(scaled(LEAST_PX), self._inside.minimumSizeHint().height())
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        turned = event.angleDelta()
+        bar = self.horizontalScrollBar()
+        bar.setValue(bar.value() - turned.x() - turned.y())
 
     def set_palette(self, palette: Palette) -> None:
         self._palette = palette
@@ -351,10 +396,12 @@ class DeviceCards(QWidget):
                     card = Card(key, self._palette)
                     card.set_compact(self._compact)
                     card.chosen.connect(self.chosen)
+                    card.focused.connect(partial(self.ensureWidgetVisible, card))
                     self._cards[key] = card
                     self._row.insertWidget(position, card, 1)
             self._cards = {key: self._cards[key] for key in keys}
             self.focus_group.hold(list(self._cards.values()))
+            self.updateGeometry()
         for content in contents:
             self._cards[content.key].show_content(content, self._palette, content.key == selected)
 

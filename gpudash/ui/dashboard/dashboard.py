@@ -227,7 +227,6 @@ class Dashboard(PlotsPage):
         self.result.action.connect(self._act_on_result)
         self.cards.chosen.connect(self.select_device)
         self.chooser.chosen.connect(self._simulate)
-        self.chooser.refused.connect(self.status_line.report)
         self.panel.device_chosen.connect(self._device_chosen)
         self.panel.start_requested.connect(self.start_requested)
         self.panel.changed.connect(self._form_changed)
@@ -257,6 +256,8 @@ class Dashboard(PlotsPage):
             self.fit.on_answer = between.answered
             for source in (self.panel, self.chooser):
                 source.changed.connect(between.changed)
+            for card in live.machine.simulated.given[:1]:  # a script runs there too, whatever was remembered
+                self.panel.script.simulate.set_card(exact_text(card))
 
     def overlay_runs(self, runs: OverlaidRuns, places: Sequence[Path]) -> None:
         """Overlay recorded runs as thin curves on the live plots, from the start of the run in view, else from now.
@@ -333,9 +334,10 @@ class Dashboard(PlotsPage):
         self.left.setVisible(shown and self._has_runs and self.first_screen is None)
 
     def show_form(self) -> None:
-        """Bring the form of a new run to the front."""
+        """Bring the form of a new run to the front, with the focus in its first field."""
         self.leave_first_screen()
         self.left.show_form()
+        self.panel.focus_first_field()  # else Qt gives it to whatever comes next, a card, which Enter then chooses
 
     def show_first_screen(self, screen: FirstScreen) -> None:
         """Show ``screen`` in place of the left column and the tables, with a live monitor below it."""
@@ -391,6 +393,12 @@ class Dashboard(PlotsPage):
         for device in self.session.devices():
             if (device.uuid or "host") == key:
                 self.panel.choose_card(device.name)
+                self._run_script_on(device)
+
+    def _run_script_on(self, device: Device) -> None:
+        """Make a device the one that the user's own program finds; its own simulated card is that already."""
+        if self._is_scripts_own and not is_program_card(device.name) and not self.session.running:
+            self.panel.script.simulate.set_card(exact_text(simulated_card(device)) if device.simulated else "")
 
     def _simulate(self, card: SimulatedCard) -> None:
         """Make a card the form's device: for the user's own program through its field, else as a simulated device.
@@ -427,13 +435,12 @@ class Dashboard(PlotsPage):
         answered = devices
         if self.panel.watching:  # a script has verdicts only for the cards its run or prediction covers
             answered = [device for device in devices if device.name in answers.known]
-        self.cards.show_answers(answers, {device.memory: device.name for device in answered})
         made = live.machine.simulated.chosen
-        by_key = {
-            exact_text(simulated_card(device)): device
-            for device in devices
-            if device.simulated and not is_program_card(device.name)
-        }
+        by_key = self._simulated_devices()
+        names = {device.memory: device.name for device in answered}
+        if self._is_scripts_own:  # its card is answered for as a card, not as a device of the session
+            names |= {device.memory: key for key, device in by_key.items() if key in answers.known}
+        self.cards.show_answers(answers, names)
         used = {content.key: content.used or 0.0 for content in contents}
         selected = next((key for key, device in by_key.items() if device.uuid == self.selected), "")
         if self._is_scripts_own:
@@ -443,9 +450,32 @@ class Dashboard(PlotsPage):
             {key: device.name for key, device in by_key.items()},
             {key: used.get(device.memory, 0.0) for key, device in by_key.items()},
             selected,
-            () if self._is_scripts_own else [key for key, device in by_key.items() if device.uuid not in made],
+            [key for key, device in by_key.items() if device.uuid not in made],
             inviting=self.first_screen is not None,
         )
+
+    def _simulated_devices(self) -> dict[str, Device]:
+        """The session's simulated cards that a run can use, by the cards' keys; of equal ones the first."""
+        return {
+            exact_text(simulated_card(device)): device
+            for device in reversed(self.session.devices())
+            if device.problem is None and device.simulated and not is_program_card(device.name)
+        }
+
+    @property
+    def _outlined(self) -> str:
+        """Key of the device whose card is marked: the selected one, or, for the user's own program, where it runs; ""
+        if that has a chip instead.
+        """
+        if not self._is_scripts_own or self.session.running:
+            return self.selected
+        by_key = self._simulated_devices()
+        card = self._card_of_script()
+        if card in by_key:
+            return by_key[card].uuid or ""
+        if card or any(device.uuid == self.selected for device in by_key.values()):
+            return ""
+        return self.selected
 
     @property
     def _is_scripts_own(self) -> bool:
@@ -992,7 +1022,7 @@ class Dashboard(PlotsPage):
                 ended = ended_badly(store.run)
         left_out = self._without_card(names)
         listed = [in_time(one, self.forecasts.get(one.key)) for one in contents if one.key not in left_out]
-        self.cards.show_contents(listed, self.selected)
+        self.cards.show_contents(listed, self._outlined)
         self._show_answers(contents)
         self._show_standing()
         offered = [device for device in devices if not (self.live and is_program_card(device.name))]

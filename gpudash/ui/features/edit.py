@@ -428,8 +428,9 @@ class FormHistory(QObject):
         self._panel = panel
         panel.replaced.connect(self._replaced)
 
-    def _replaced(self, text: str, before: FormState, after: FormState, kind: str) -> None:
-        self._undoing.push(text, partial(self._put_back, before), partial(self._put_back, after), kind=kind)
+    def _replaced(self, text: str, before: FormState, after: FormState, kind: str, drag: int) -> None:
+        undo, redo = partial(self._put_back, before), partial(self._put_back, after)
+        self._undoing.push(text, undo, redo, kind=kind, drag=drag)
 
     def _put_back(self, state: FormState) -> None:
         _require_open(self._panel)

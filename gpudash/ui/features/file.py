@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 RECENT_MENU = "File/Open Recent"
 
-KINDS = "Snapshots, traces and recordings (*.pickle *.pkl *.snapshot *.json *.gz *.gpudash);;All files (*)"
+KINDS = (
+    "Scripts, models, snapshots, traces and recordings (*.py *.pickle *.pkl *.snapshot *.json *.gz *.gpudash)"
+    ";;All files (*)"
+)
 
 STREAM, STREAM_TITLE = "-", "standard input"
 """Key and title of the tab that shows standard input."""
@@ -58,7 +61,7 @@ def commands(workspace: Workspace) -> list[Command]:
         Command(
             "File",
             "Open…",
-            "Open a memory snapshot, a torch.profiler trace or a recording",
+            "Open a script, a model's config.json, a memory snapshot, a torch.profiler trace or a recording",
             partial(ask_for_file, workspace),
             ("Ctrl+O",),
             id="file.open",
@@ -103,7 +106,7 @@ def ask_for_file(workspace: Workspace) -> None:
         start = str(Path.home())
     chosen = FileDialog.ask_to_open(workspace, "Open", start, KINDS)
     if chosen:
-        workspace.open(Path(chosen))
+        workspace.open_dropped([Path(chosen)])
 
 
 def open_stream(workspace: Workspace, stream: TextIO) -> None:

@@ -68,7 +68,7 @@ class FirstMinute(QObject):
         there = any(device.kind == "cuda" and device.problem is None for device in devices)
         problem = None
         live = session.live
-        simulates = live is not None and live.machine.simulated.were_requested
+        simulates = live is not None and live.machine.simulated.given
         if not (there or self._held or simulates):
             problem = self._gpu_problem
         if problem is not None and problem == self._dismissed:

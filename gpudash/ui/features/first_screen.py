@@ -17,7 +17,7 @@ from gpudash.session.watching.attaching.candidates import Candidate, CandidatePo
 from gpudash.session.watching.request import arguments_of, program_name
 from gpudash.specs import DEFAULT_WORKLOAD, build, workloads
 from gpudash.specs.model_names import NamedModel, cached_models, known_models
-from gpudash.telemetry.runs import WATCH
+from gpudash.telemetry.runs import WATCH, cut_short_text
 from gpudash.ui.dashboard.first_screen.page import FirstScreen
 from gpudash.ui.dashboard.first_screen.script_panel import LastScript
 from gpudash.ui.features.help import play_demo
@@ -214,13 +214,13 @@ class Beginnings(QObject):
 
     def _take_script(self, script: LastScript) -> None:
         dashboard = self._workspace.dashboard
-        dashboard.show_form()
         dashboard.panel.take_script_values(Script.from_spec(script.spec))
+        dashboard.show_form()
 
     def _take_model(self, name: str, task: str) -> None:
         dashboard = self._workspace.dashboard
-        dashboard.show_form()
         dashboard.panel.take_model(Path(name), task=task)
+        dashboard.show_form()
 
     def _watch_program(self, pid: int) -> None:
         live = self._workspace.session.live
@@ -262,6 +262,7 @@ def last_scripts(library: Library) -> list[LastScript]:
                 began_s,
                 run.own_peak_bytes,
                 run.status == "out_of_memory",
+                cut_short_text(run.status, run.spec, run.steps),
             )
     return sorted(found.values(), key=lambda script: -script.began_s)[:MOST_SCRIPTS]
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,9 +20,11 @@ from gpudash.memory.predicting.estimate import Alternative, CardEstimate, Estima
 from gpudash.memory.predicting.prediction import AFTER_RELEASE, Prediction, change_text, time_text
 from gpudash.memory.serving.on_card import ServerOnCard
 from gpudash.session import Answer, Session
+from gpudash.session.predicting.attempt import OTHER_PYTHON
 from gpudash.session.predicting.deviations import LATE_S, WATCHED_LATE_S, Deviation, Readings, deviations
+from gpudash.session.predicting.estimator import Problem
 from gpudash.session.predicting.ghosts import MOST_STEPS, OTHERS, in_time, prediction_note, server_ghost
-from gpudash.session.watching.request import WatchRequest
+from gpudash.session.watching.request import WatchRequest, python_with_torch
 from gpudash.specs import Spec, TrainingSpec
 from gpudash.specs.changes import batch_fields, largest_size, size_field
 from gpudash.speed.time_text import span_text
@@ -45,6 +48,8 @@ CHANGED_RATIO = 0.05
 """Change of free memory, as a fraction of capacity, that makes a prediction out of date."""
 
 LEAST_CHANGE_BYTES = 64 * MIB
+
+NAME_PYTHON = "Name a Python that has torch 2.9 or newer under More > Python."
 
 
 class FitFollower:
@@ -82,13 +87,18 @@ class FitFollower:
         self._script: WatchRequest | None = None
         self._measured: MeasuredRun | None = None
         self._refused: WatchRequest | None = None
+        self._with_torch: tuple[WatchRequest | None, str] = (None, "")
         self.cards: Sequence[SimulatedCard] = ()
         self.on_answer: Callable[[], object] = lambda: None
         self.on_cards = CardsAnswer()
         self._workload_on_cards = ""
+        # What is sure of the cards, for one spec: choosing another card must not make it less sure.
+        self._decided: dict[str, CardEstimate] = {}
+        self._decided_spec: Spec | None = None
         panel.changed.connect(self.form_changed)
         panel.fit.applied.connect(self._apply)
         panel.prediction.requested.connect(self._predict_script)
+        panel.prediction.python_wanted.connect(self._predict_with)
         panel.prediction.stopped.connect(lambda: session.scripts.stop())
 
     @property
@@ -129,12 +139,17 @@ class FitFollower:
             self._remedy = RemedyView(drawn, f"with {way.change}: {way.needs}", detail)
         return self._remedy
 
-    def take_size(self, size: int) -> None:
-        """Set the batch in the form to the size that the peak was dragged to."""
+    def take_size(self, size: int, drag: int) -> None:
+        """Set the batch in the form to the size that the peak was dragged to.
+
+        Args:
+            size: the batch.
+            drag: number of the drag; 0 for a key.
+        """
         spec = self._panel.spec()
         if isinstance(spec, TrainingSpec) and not self._running:
             change = partial(self._panel.change_fields, batch_fields(spec, size))
-            self._panel.replace_fields("Change of Batch", change, kind="batch")
+            self._panel.replace_fields("Change of Batch", change, kind="batch", drag=drag)
 
     def form_changed(self) -> None:
         """Request a new prediction with the next frame; the process drops the current one then."""
@@ -343,6 +358,8 @@ class FitFollower:
             self._panel.set_forecast(self._panel.fit.headline if short else "")
         elif problem is not None:
             self._panel.fit.show_reason(problem.message, problem.remedy)
+            if problem.kind != UNAVAILABLE and self._script is None:
+                self._panel.set_forecast(problem.message)
         elif estimate is not None:
             self._panel.fit.show_reason(estimate.reason, "")
 
@@ -389,12 +406,27 @@ class FitFollower:
                 shown.show_unasked(ready=not self._running)
             return
         if following is None and answer.problem is not None:
-            shown.show_problem(answer.problem.message, answer.problem.remedy)
+            self._show_problem(request, answer.problem)
         elif following is None:
             shown.show_answered(ready=not self._running)
         if answer is not self._shown:
             self._panel.show_fit(answer.estimate is not None)
             self._show(answer)
+
+    def _show_problem(self, request: WatchRequest, problem: Problem) -> None:
+        """Show why a script has no prediction; if its Python has no torch, with one that has."""
+        remedy, python = problem.remedy, ""
+        if remedy == OTHER_PYTHON:
+            if self._with_torch[0] != request:
+                found = python_with_torch(request.folder or Path.cwd(), request.command[0])
+                self._with_torch = request, str(found or "")
+            python = self._with_torch[1]
+            remedy = "" if python else NAME_PYTHON
+        self._panel.prediction.show_problem(problem.message, remedy, python)
+
+    def _predict_with(self, python: str) -> None:
+        self._panel.script.python.setText(python)
+        self._predict_script()
 
     def _show_measured(self, request: WatchRequest) -> None:
         """Show what the script took when it last ran, once that is found."""
@@ -430,7 +462,25 @@ class FitFollower:
                 times[key] = times[own.device]
         elif answer.problem is not None:
             reason = answer.problem.message
+        known = self._with_decided(known)
         self.on_cards = CardsAnswer(known, self.on_cards.before, True, not answer.final, reason, times)
+
+    def _with_decided(self, cards: Mapping[str, CardEstimate]) -> dict[str, CardEstimate]:
+        """The answers for cards; one that is not followed itself has its sure answer from when it was, if any."""
+        spec = self._panel.spec()
+        if spec != self._decided_spec:
+            self._decided_spec = spec
+            self._decided.clear()
+        known = dict(cards)
+        if spec is None:  # a script is only ever followed on one card
+            return known
+        for key, found in cards.items():
+            sure = self._decided.get(key)
+            if not found.borrowed:
+                self._decided[key] = found
+            elif sure is not None and sure.free_bytes == found.free_bytes:
+                known[key] = replace(sure, largest_batch_size=found.largest_batch_size, by_line=found.by_line)
+        return known
 
     def _fade_cards(self) -> None:
         """Mark what is known about the cards as results of an earlier request."""
@@ -547,6 +597,10 @@ def _ghost_view(answer: Answer, spec: Spec | None) -> GhostView | None:
     peak_remark, margin = prediction.release and AFTER_RELEASE, 0.0
     if prediction.verdict in ("short", "uncertain"):
         peak_remark = prediction.need
+    sized = _sized(answer.ghost, spec)
+    if sized is not None and peak_remark == AFTER_RELEASE:
+        # Else a peak that rises to the top once the handle is let go looks like a refusal.
+        peak_remark = f"{sized.name} {sized.size} {AFTER_RELEASE}, which fills the card first"
     unknown = estimate.convolutions.unknown_bytes
     if unknown and not peak_remark:
         peak_remark = f"hatched: up to {format_bytes(unknown)} more for convolutions"
@@ -559,7 +613,7 @@ def _ghost_view(answer: Answer, spec: Spec | None) -> GhostView | None:
         limit_text,
         prediction.verdict,
         steps=int(getattr(spec, "steps", 0) or 0),
-        sized=_sized(answer.ghost, spec),
+        sized=sized,
         margin=margin,
         title=_title_of_ranks(estimate),
         step_text=_step_text(answer),
@@ -619,6 +673,8 @@ def _measured_view(found: MeasuredRun, target: Target | None) -> GhostView:
     headline = f"peak {format_bytes(found.peak_bytes)}"
     if found.ran_out:
         headline = f"ran out of memory at {format_bytes(found.peak_bytes)}"
+    elif found.cut_short:
+        headline = f"{found.cut_short}: at least {format_bytes(found.peak_bytes)}"
     return GhostView(
         ghost,
         headline,

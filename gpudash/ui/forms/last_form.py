@@ -102,7 +102,7 @@ class LastForm(QObject):
             return False
         panel, live = self._panel, self._session.live
         is_other = panel.workload.currentData() != self._workload or panel.has_chosen_device
-        if live is None or live.running or is_other or live.machine.simulated.were_requested:
+        if live is None or live.running or is_other or live.machine.simulated.given:
             self._memories = []
             return False
         names = {device.memory: device.name for device in self._session.devices() if device.problem is None}

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QComboBox, QLineEdit, QPushButton, QWidget
 from gpudash.specs import Spec
 from gpudash.specs.model import RECIPES, SERVE, USUAL_FIELDS
 from gpudash.ui.forms.parallel_form import ParallelForm
-from gpudash.ui.widgets.fields import WORKING_FOLDER, Control
+from gpudash.ui.widgets.fields import WORKING_FOLDER, Control, write_control
 from gpudash.ui.widgets.file_dialog import FileDialog
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
@@ -25,8 +25,8 @@ SHORT_TITLES = {
 
 UNITS = {"sequence": "tokens", "users": "requests"}
 
-OF_ZERO = {"sequence": "2048 at most", "users": "as many as fit"}
-"""Field → what stands beside its 0."""
+OF_ZERO = {"sequence": "2048 unless set", "users": "as many as fit"}
+"""Field → what stands in it while it is empty, which is its 0."""
 
 OF_ZERO_SERVED = {**OF_ZERO, "sequence": "the model's own"}
 
@@ -63,7 +63,14 @@ class ModelForm(ParallelForm):
 
     def values(self) -> dict[str, Any]:
         found = super().values()
-        return {**found, **{name: found[name] or "" for name in ("path", "lora_targets", "engine")}}
+        texts = {name: found[name] or "" for name in ("path", "lora_targets", "engine")}
+        return {**found, **texts, **{name: found[name] or 0 for name in UNITS}}
+
+    def _write(self, values: Mapping[str, Any]) -> None:
+        super()._write(values)
+        for name in UNITS:
+            if not values.get(name):  # its default is 0
+                write_control(self.control(name), None, is_bytes=False)
 
     def _make(self, name: str, field: FieldInfo, extra: Mapping[str, Any]) -> Control:
         if name in UNITS:
@@ -75,7 +82,7 @@ class ModelForm(ParallelForm):
         self._say_zeros()
 
     def _say_zeros(self) -> None:
-        """Say beside a 0 what it stands for, and how weights are packed unless that is chosen."""
+        """Say in an empty field what its 0 stands for, and how weights are packed unless that is chosen."""
         values = self.values()
         quantisation = self.control("quantisation")
         assert isinstance(quantisation, QComboBox)
@@ -83,9 +90,12 @@ class ModelForm(ParallelForm):
         quantisation.setItemText(quantisation.findData("auto"), usual)
         meanings = OF_ZERO_SERVED if values["task"] == SERVE else OF_ZERO
         for name, unit in UNITS.items():
-            label = self.control(name).findChild(PlainLabel)
+            line = self.control(name)
+            assert isinstance(line, QLineEdit)
+            line.setPlaceholderText(meanings[name])
+            label = line.findChild(PlainLabel)
             if label is not None:
-                label.setText(meanings[name] if values[name] in (0, "0") else unit)
+                label.setText(unit if values[name] else "")
 
     def title(self, name: str) -> str:
         return SHORT_TITLES.get(name) or super().title(name)

@@ -29,6 +29,8 @@ def asks_nothing(run: RunView) -> bool:
     return PID in run.spec and all(note.details.get("way", "outside") == "outside" for note in run.notes)
 
 
+READY = "Ready"
+
 FINEST = 10_000
 """Resolution of the bar: QProgressBar uses C ints, and a run may have more steps than these can hold."""
 
@@ -50,16 +52,18 @@ class RunProgress(QWidget):
 
     Attributes:
         unfinished: text for a run that is neither going on nor ended.
+        idle: text without a run.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.unfinished = "Ended"
+        self.idle = READY
         self.bar = QProgressBar()
         self.bar.setTextVisible(False)
         self.bar.setFixedHeight(8)
         self.bar.setAccessibleName("Progress of the run")
-        self.label = PlainLabel("Ready", role="muted", wraps=True)
+        self.label = PlainLabel(READY, role="muted", wraps=True)
         in_column(self.bar, self.label, parent=self, margins=(0, 0, 0, 0), spacing=8)
 
     def say(self, text: str) -> None:
@@ -89,7 +93,7 @@ class RunProgress(QWidget):
             return
         if run is None:
             self._set(0, 1)
-            self.say(loading or "Ready")
+            self.say(loading or self.idle)
             return
         self._set(run.step, max(run.steps, 1))
         if not stopping:

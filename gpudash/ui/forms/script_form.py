@@ -57,7 +57,7 @@ LABELS: Mapping[str, str] = {
     "environment": "Environment",
     "python": "Python",
     "simulate": "Runs on",
-    "as_cuda": "Pretend to be",
+    "as_cuda": "Answer as",
     "metric_pattern": "Loss pattern",
     "memory_history": "Allocations",
 }

@@ -236,7 +236,11 @@ class SpecForm(QWidget):
 
     def _check(self) -> None:
         errors = self.errors()
-        self._errors.show_errors({name: text.removeprefix(f"{flag(name)} ") for name, text in errors.items()})
+        texts = {name: text.removeprefix(f"{flag(name)} ") for name, text in errors.items()}
+        for name, text in texts.items():
+            if name in self._controls and read_control(self._controls[name]) is None:
+                texts[name] = f"{text[:1].upper()}{text[1:]}"  # no value and no flag comes before it
+        self._errors.show_errors(texts)
         self._allow()
         self._say_more(errors)
 

@@ -27,6 +27,7 @@ from gpudash.devices.names import Device
 from gpudash.memory.watching.growth import Forecast
 from gpudash.session.watching.program import StopProgress
 from gpudash.specs import DEFAULT_WORKLOAD, ModelSpec, Spec, flag, workloads
+from gpudash.specs.base import StopCaution
 from gpudash.telemetry.runs import WATCH, RunView
 from gpudash.ui.forms import attached_page
 from gpudash.ui.forms.attached_page import PID, AttachedPage
@@ -34,7 +35,7 @@ from gpudash.ui.forms.device_forms import OTHERS, ComparisonForm, DeviceChoice, 
 from gpudash.ui.forms.fit_panel import FitPanel
 from gpudash.ui.forms.model_form import ModelForm
 from gpudash.ui.forms.parallel_form import ParallelForm
-from gpudash.ui.forms.run_progress import RunProgress, asks_nothing, stop_progress
+from gpudash.ui.forms.run_progress import READY, RunProgress, asks_nothing, stop_progress
 from gpudash.ui.forms.script_form import SUMMARY, TITLE, Script, ScriptForm
 from gpudash.ui.forms.script_prediction import ScriptPrediction
 from gpudash.ui.forms.spec_form import LABEL_WIDTH, SpecForm, StillScrollArea, preset_text
@@ -57,6 +58,9 @@ HEADING = "WORKLOAD"
 DEVICE_TEXT = "Where the workload runs"
 
 PRESSED = "after {button} was pressed in the window"
+
+ANYWAY, NOT_READY = "Ready to start anyway", "choose a script first"
+"""What is said without a run where the prediction advises against one, and where no script is chosen."""
 
 HAS_ENDED = "The run had just ended, so there was nothing to stop; press again to start another."
 
@@ -105,7 +109,7 @@ class WorkloadPanel(QFrame):
     snapshot_requested = Signal()
     device_chosen = Signal(str)
     changed = Signal()
-    replaced = Signal(str, object, object, str)
+    replaced = Signal(str, object, object, str, int)
 
     def __init__(self, parent: QWidget | None = None, *, script: ScriptForm | None = None) -> None:
         super().__init__(parent)
@@ -129,6 +133,7 @@ class WorkloadPanel(QFrame):
         self._preferred = "cpu"
         self._ranks_on: str | None = None
         self._forecast = ""
+        self._has_new_workload = False
         self._actions: list[QWidget] = []
         self._build()
         self._choose_workload()
@@ -152,7 +157,7 @@ class WorkloadPanel(QFrame):
             self.workload.addItem(spec.title, name)
         self.workload.setMaxVisibleItems(self.workload.count())
         self.workload.setCurrentIndex(self.workload.findData(DEFAULT_WORKLOAD))
-        self.workload.currentIndexChanged.connect(self._choose_workload)
+        self.workload.currentIndexChanged.connect(self._workload_chosen)
         self._presets = QPushButton("Presets")
         self._presets.setMenu(QMenu(self._presets))
         self._presets.setToolTip("Fill the form for a usual case; everything else goes back to its default")
@@ -327,18 +332,19 @@ class WorkloadPanel(QFrame):
         self.form.set_values(state.values)
         self._form_changed()
 
-    def replace_fields(self, text: str, change: Callable[[], object], *, kind: str = "") -> None:
+    def replace_fields(self, text: str, change: Callable[[], object], *, kind: str = "", drag: int = 0) -> None:
         """Let ``change`` set values in the form, and emit `replaced` for it as one step.
 
         Args:
             text: description of the step, as in "Apply of batch 8".
             kind: consecutive steps of one kind are merged; "" stands alone.
+            drag: number of the drag that the step is part of; 0 for none.
         """
         before = self.state
         change()
         after = self.state
         if before is not None and after is not None and before != after:
-            self.replaced.emit(text, before, after, kind)
+            self.replaced.emit(text, before, after, kind, drag)
 
     def set_forecast(self, text: str) -> None:
         """Show at the button that the run will not fit; "" if it will or nothing is known."""
@@ -436,6 +442,17 @@ class WorkloadPanel(QFrame):
             return
         self.workload.setCurrentIndex(self.workload.findData(ModelSpec.name))
         cast(ModelForm, self.form).take_folder(path, task=task)
+
+    def focus_first_field(self) -> None:
+        """Focus the first field of the form that can be changed."""
+        form: QWidget = self.script if self.watching else self.form
+        field = form.nextInFocusChain()
+        while field is not None and field is not form:
+            can_focus = field.focusPolicy() & Qt.FocusPolicy.TabFocus and field.isEnabled()
+            if can_focus and form.isAncestorOf(field) and field.isVisibleTo(form):
+                field.setFocus(Qt.FocusReason.OtherFocusReason)
+                return
+            field = field.nextInFocusChain()
 
     def take_script_values(self, script: Script) -> None:
         """Select the user's own program, and fill in how it was run."""
@@ -553,13 +570,19 @@ class WorkloadPanel(QFrame):
                 control.setEnabled(not running)
             self._allow_device()
             self._update_button()
+            self._show_caution()
         signal_changed = (stop and stop.sent) != (self._stop and self._stop.sent)
         self._stop = stop
         # Only if the signal changed: the seconds waited change at every refresh.
         if signal_changed:
             self._update_button()
         self._show_attached(run if outside else None)
-        self.progress.show_run(run, running, "" if self._program else loading, self.stopping, ahead)
+        shown = run
+        if running:
+            self._has_new_workload = False
+        elif self._has_new_workload and run is not None and run.workload != self.workload.currentData():
+            shown = None  # how another workload ended is no answer to what the form asks now
+        self.progress.show_run(shown, running, "" if self._program else loading, self.stopping, ahead)
         if after_end:
             self.progress.say(f"The program has ended.\n{after_end}.")
         if stop is not None:
@@ -590,6 +613,10 @@ class WorkloadPanel(QFrame):
     def offers_workload(self) -> bool:
         """Whether the panel holds a workload, rather than the user's own program or a process being watched."""
         return not self.watching and self.attached.isHidden()
+
+    def _workload_chosen(self) -> None:
+        self._has_new_workload = self._commanding
+        self._choose_workload()
 
     def _choose_workload(self) -> None:
         watching = self.watching
@@ -697,14 +724,16 @@ class WorkloadPanel(QFrame):
     def _form_changed(self) -> None:
         self._allow_device()
         self._show_device()
-        if self.watching:
-            whole = ""
-        else:
+        self._show_caution()
+        self._update_button()
+        self.changed.emit()
+
+    def _show_caution(self) -> None:
+        whole = ""
+        if not self.watching:
             whole = self._whole_text()
         self._caution.setText(whole)
         self._caution.setVisible(bool(whole) and self.attached.isHidden())
-        self._update_button()
-        self.changed.emit()
 
     def _whole_text(self) -> str:
         """What is wrong with the values in combination, or what to be careful about."""
@@ -715,7 +744,10 @@ class WorkloadPanel(QFrame):
                 refusals = []
             else:
                 refusals = self._refusals()
-            return " ".join([*spec.cautions(self.device_name), *(_sentence(text) for text in refusals)])
+            cautions = spec.cautions(self.device_name)
+            if not self._running:
+                cautions = [text for text in cautions if not isinstance(text, StopCaution)]
+            return " ".join([*cautions, *(_sentence(text) for text in refusals)])
         errors = self.form.errors()
         text = (errors.get("", "") or errors.get("devices", "")).removeprefix(f"{flag('devices')} ")
         # Longest names first: "--batch" is also the beginning of "--batch-size".
@@ -725,6 +757,11 @@ class WorkloadPanel(QFrame):
 
     def _update_button(self) -> None:
         anyway = self.ready and bool(self._forecast)
+        self.progress.idle = READY
+        if anyway:
+            self.progress.idle = ANYWAY
+        elif not self.ready:
+            self.progress.idle = _sentence(self.correction or NOT_READY)
         self.button.show_state(
             running=self._running,
             stopping=self._stopping,

@@ -61,11 +61,11 @@ class TimePlot(QWidget):
     Signals:
         hidden_changed: a curve was hidden or shown.
         menu_requested: the menu was requested at this global position.
-        size_wanted: the peak of the predicted run was dragged to this size, such as a batch size.
+        size_wanted: the peak of the predicted run was dragged to this batch size, in this drag (`PeakHandle`).
     """
 
     hidden_changed = Signal()
-    size_wanted = Signal(int)
+    size_wanted = Signal(int, int)
     menu_requested = Signal(QPoint)
 
     def __init__(self, spec: PlotSpec, view: TimeView, palette: Palette, parent: QWidget | None = None) -> None:

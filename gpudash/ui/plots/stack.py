@@ -92,7 +92,7 @@ class PlotStack(QFrame):
     reported = Signal(str)
     failed = Signal(str)
     menu_requested = Signal(object, object)
-    size_wanted = Signal(int)
+    size_wanted = Signal(int, int)
 
     def __init__(
         self,

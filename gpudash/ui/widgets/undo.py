@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QUndoCommand, QUndoStack
@@ -39,7 +40,9 @@ class Undoing(QObject):
         self._clock = clock
         self.replaying = False
 
-    def push(self, text: str, undo: Callable[[], object], redo: Callable[[], object], *, kind: str = "") -> None:
+    def push(
+        self, text: str, undo: Callable[[], object], redo: Callable[[], object], *, kind: str = "", drag: int = 0
+    ) -> None:
         """Record a step that was just done; ignored while another step is being undone or redone.
 
         Args:
@@ -47,9 +50,11 @@ class Undoing(QObject):
             undo: reverses the step; an OSError, ValueError, RuntimeError or RecordingError goes to `failed`.
             redo: repeats the step.
             kind: steps of one kind within a second of each other are undone together; "" stands alone.
+            drag: number of the drag it is part of; steps of one are undone together, however long it takes,
+                and apart from those before and after; 0 for none.
         """
         if not self.replaying:
-            self._stack.push(_Step(self, text, (undo, redo), kind, self._clock()))
+            self._stack.push(_Step(self, text, (undo, redo), _Together(kind, drag), self._clock()))
 
     @property
     def undo_text(self) -> str:
@@ -91,6 +96,14 @@ class Undoing(QObject):
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class _Together:
+    """Which steps are undone together: as `Undoing.push`."""
+
+    kind: str
+    drag: int
+
+
 class _Step(QUndoCommand):
     """A step that is already done when it is pushed."""
 
@@ -99,23 +112,25 @@ class _Step(QUndoCommand):
         undoing: Undoing,
         text: str,
         directions: tuple[Callable[[], object], Callable[[], object]],
-        kind: str,
+        together: _Together,
         done_s: float,
     ) -> None:
         super().__init__(text)
         self._undoing = undoing
         self.back, self.forward = directions
-        self.kind = kind
+        self.together = together
         self.done_s = done_s
         self._done = True
 
     def id(self) -> int:
-        if self.kind:
-            return hash(self.kind) & 0x7FFFFFFF
+        if self.together.kind:
+            return hash(self.together.kind) & 0x7FFFFFFF
         return -1
 
     def mergeWith(self, other: QUndoCommand) -> bool:
-        if not isinstance(other, _Step) or other.kind != self.kind or other.done_s - self.done_s > TOGETHER_S:
+        if not isinstance(other, _Step) or other.together != self.together:
+            return False
+        if not self.together.drag and other.done_s - self.done_s > TOGETHER_S:
             return False
         self.forward, self.done_s = other.forward, other.done_s
         return True

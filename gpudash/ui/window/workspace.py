@@ -264,16 +264,16 @@ class Workspace(QWidget):
             self._open[file.path].show_run(run)
 
     def open_dropped(self, paths: Iterable[Path]) -> None:
-        """Open dropped files. A Python file becomes the script to run, a model folder the model to predict."""
+        """Open dropped or chosen files. A Python file becomes the script to run, a model folder the model."""
         for path in paths:
             if path.suffix == SCRIPT_SUFFIX and path.is_file() and self.live:
                 self.show_dashboard()
-                self.dashboard.show_form()
                 self.dashboard.panel.take_script(path)
+                self.dashboard.show_form()
             elif self.live and has_config(path):
                 self.show_dashboard()
-                self.dashboard.show_form()
                 self.dashboard.panel.take_model(path)
+                self.dashboard.show_form()
             else:
                 self.open(path)
 

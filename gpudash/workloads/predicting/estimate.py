@@ -137,16 +137,20 @@ class _Estimation:
         yield found
         for _reported in self._cards.report_first():
             yield found
+        undecided = self._cards.report_open()
         for grown in self._beyond(found, alternatives=alternatives and target.room_bytes is not None):
             found = grown
             yield found
-        # further facts about other cards come last: nothing about the requested one waits for them
+            # A generator: cards are decided after the largest batch, and not again while remedies are tried.
+            for _reported in undecided:
+                yield found
+        # the largest batches of other cards come last: nothing about the requested one waits for them
         name = size_field(self._spec)
         if name is not None and self._sizes and self._cards.requested:
             tried = functools.partial(self._sized, name)
             self._cards.report_largest(self._batch(name), self._sizes, tried, self._limit(name))
             yield found
-        for _reported in self._cards.report_open():
+        for _reported in undecided:
             yield found
 
     def _work(self) -> StepWork | None:

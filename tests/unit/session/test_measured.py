@@ -27,6 +27,7 @@ def run(
     peak: int = 100 * MIB,
     device: str = "sim:0",
     status: RunStatus = "finished",
+    steps: int = 2,
     **more: object,
 ) -> list[Record]:
     """A run of ten readings and two steps, which holds most in its middle."""
@@ -40,6 +41,7 @@ def run(
     records += [
         StepFinished(time_s=began_s + end, run_id=int(began_s), step=step, steps=2, seconds=0.5)
         for step, end in ((1, 0.55), (1, 0.6), (2, 1.0))  # one is told of twice
+        if step <= steps
     ]
     records.append(RunEnd(time_s=began_s + 1.2, run_id=int(began_s), status=status, seconds=1.2, steps=2))
     return records
@@ -179,3 +181,24 @@ def test_a_run_that_ran_out_of_memory_fits_nowhere_for_sure(tmp_path: Path) -> N
     same, larger = (last.on("card", Target("sim:0", size, size)) for size in (100 * MIB, 300 * MIB))
     assert same.fits is False
     assert larger.fits is None and larger.spare_bytes is None and "did not show what it needs" in larger.reason
+
+
+@pytest.mark.parametrize(("status", "ending"), [("cancelled", "stopped"), ("failed", "failed")])
+@pytest.mark.parametrize(("steps", "count"), [(0, "0 steps"), (1, "1 step")])
+def test_a_run_that_ended_before_its_second_step_fits_nowhere_for_sure(
+    tmp_path: Path, status: RunStatus, ending: str, steps: int, count: str
+) -> None:
+    recorded(tmp_path / "a.gpudash", run(1.0, status=status, steps=steps))
+    last = found(tmp_path)
+    assert last is not None and last.cut_short == f"{ending} after {count}"
+    smaller, larger = (last.on("card", Target("sim:0", size, size)) for size in (40 * MIB, 300 * MIB))
+    assert smaller.fits is False, "its tensors alone were more than that"
+    assert larger.fits is None and larger.spare_bytes is None
+    assert f"{ending} after {count} and may need more than the 100 MiB it held" in larger.reason
+
+
+def test_a_run_that_was_stopped_after_two_steps_is_known_by_its_peak(tmp_path: Path) -> None:
+    recorded(tmp_path / "a.gpudash", run(1.0, status="cancelled"))
+    last = found(tmp_path)
+    assert last is not None and last.cut_short == ""
+    assert last.on("card", Target("sim:0", 300 * MIB, 300 * MIB)).fits is True

@@ -55,6 +55,7 @@ class LastScript:
         began_s: start, in seconds since the epoch.
         peak_bytes: peak of its tensors on a GPU; ``None`` if unknown.
         ran_out: whether it ran out of memory.
+        cut_short: how it ended before its peak, as "stopped after 0 steps"; "" if its peak is known.
     """
 
     name: str
@@ -63,6 +64,7 @@ class LastScript:
     began_s: float
     peak_bytes: int | None
     ran_out: bool = False
+    cut_short: str = ""
 
 
 class ScriptPanel(StartPanel):
@@ -129,6 +131,13 @@ class ScriptPanel(StartPanel):
         if script.ran_out:
             left = RowCell("✕ ran out", "critical", right=True)
             parts.append("ran out of memory")
+        elif script.cut_short:
+            # What it held says nothing about whether it fits: its peak was still to come.
+            left = RowCell(script.cut_short.partition(" after ")[0], "muted", right=True)
+            parts = [*parts[:2], script.cut_short]
+            if peak:
+                peak = f"≥ {peak}"
+                parts.append(f"at least {format_bytes(script.peak_bytes)}")
         cells = (
             RowCell(script.name, bold=True),
             RowCell(ago, "muted", right=True, spare=True),

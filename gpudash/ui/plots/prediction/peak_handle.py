@@ -3,6 +3,7 @@ size."""
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 from PySide6.QtCore import QLineF, QPointF, QRectF, Qt, Signal
@@ -48,10 +49,10 @@ class PeakHandle(PaintedWidget):
         size_wanted: the requested size; 0 before anything was shown.
 
     Signals:
-        wanted: this size was requested.
+        wanted: this size was requested, in this drag; drags are counted from 1, and 0 is a key.
     """
 
-    wanted = Signal(int)
+    wanted = Signal(int, int)
 
     def __init__(self, palette: Palette, parent: QWidget) -> None:
         super().__init__(palette, parent)
@@ -61,6 +62,8 @@ class PeakHandle(PaintedWidget):
         self._peak = QPointF()
         self._value = 0.0
         self._from: tuple[float, int] | None = None
+        self._drags = itertools.count(1)
+        self._drag = 0
         self.size_wanted = 0
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setCursor(Qt.CursorShape.SizeVerCursor)
@@ -124,11 +127,12 @@ class PeakHandle(PaintedWidget):
         if size != self.size_wanted:
             self.size_wanted = size
             self._place()
-            self.wanted.emit(size)
+            self.wanted.emit(size, self._drag)
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         if event.button() is Qt.MouseButton.LeftButton:
             self._from = event.globalPosition().y(), self.size_wanted
+            self._drag = next(self._drags)
             self.setFocus(Qt.FocusReason.MouseFocusReason)
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
@@ -149,6 +153,7 @@ class PeakHandle(PaintedWidget):
         if step is None or self._sized is None:
             event.ignore()
             return
+        self._drag = 0
         self._want(self._sized.within(self.size_wanted + step))
 
     def focusInEvent(self, event: QFocusEvent) -> None:
