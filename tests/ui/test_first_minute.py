@@ -46,7 +46,7 @@ def test_a_machine_with_a_gpu_that_can_be_used_has_no_strip(open_window: OpenWin
 def test_who_asked_for_a_simulated_card_is_not_told_that_there_is_no_other(
     open_window: OpenWindow, session: FakeSession
 ) -> None:
-    session.were_requested = True
+    session.given = (8 * GIB,)
     assert not part(open_window(session), FirstMinute).strip.isVisible()
 
 
