@@ -127,7 +127,10 @@ def remedy_peak(remedy: Remedy, *, failed: bool) -> str:
 
 def _facts(remedy: Remedy, failed: bool) -> list[str]:
     peak = remedy_peak(remedy, failed=failed)
-    if peak:
+    if f": {peak} at the peak" in remedy.change:
+        # The change itself says it, beside the peak without it.
+        peak = ""
+    elif peak:
         peak = f"peak {peak}"
     source = NOT_TRIED
     if remedy.verified_by:

@@ -14,6 +14,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
+from gpudash.memory.explaining.annotated_source import AnnotatedSource, SourceRow
 from gpudash.session import Replay
 from gpudash.telemetry.explanation import Remedy
 from gpudash.telemetry.recording.recorder import Recorder
@@ -21,6 +22,7 @@ from gpudash.telemetry.records import RunEnd, RunStarted
 from gpudash.ui.colours import DARK, LIGHT, contrast
 from gpudash.ui.explanation.page import ExplanationPage
 from gpudash.ui.explanation.source_view.highlighting import colours_of, spans_of
+from gpudash.ui.explanation.source_view.source import SourceView
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import MIB
 from tests.ui.conftest import OpenWindow, settle
@@ -140,6 +142,27 @@ def test_of_several_files_the_one_with_the_change_is_in_front_and_the_others_are
     page.owners.table.select_row(1)
     assert source.view.source.file == str(script), "a row of the table brings its file along"
     assert source.files.currentText() == "leak.py"
+
+
+@pytest.mark.parametrize(("height", "seen"), [(15, (20, 30, 31)), (8, (30, 31))])
+def test_a_low_view_shows_both_ends_of_the_way_or_else_the_line_that_is_changed(
+    qtbot: QtBot, height: int, seen: Sequence[int]
+) -> None:
+    rows = [SourceRow(number, "x = 1") for number in range(1, 90)]
+    rows[30] = replace(rows[30], kind="removed")
+    rows.insert(31, SourceRow(0, "x = 2", "added"))
+    view = SourceView(DARK)
+    qtbot.addWidget(view)
+    view.show()
+    line = view.block_rect(view.document().firstBlock()).height()
+    view.resize(400, round(view.height() - view.viewport().height() + line * height) + 1)
+    view.show_source(AnnotatedSource("/train.py", tuple(rows), way=(20, 30), front=20))
+    for place in seen:
+        rect = view.block_rect(view.document().findBlockByNumber(place))
+        assert rect.top() >= 0 and rect.bottom() <= view.viewport().height() + 1, place
+    assert view.line_in_front() == 31
+    view.look_at(20)
+    assert view.block_rect(view.document().findBlockByNumber(20)).top() >= 0, "whoever asks for the other sees it"
 
 
 def test_a_click_on_the_row_that_is_selected_already_shows_its_line(opened: Opened, script: Path, qtbot: QtBot) -> None:

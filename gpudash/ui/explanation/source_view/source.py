@@ -160,18 +160,34 @@ class SourceView(QPlainTextEdit):
         self.setAccessibleDescription(spoken(source))
         self.look_at(source.front)
         changed = next((place for place, row in enumerate(source.rows) if row.kind == "removed"), None)
-        if changed is not None:
-            # The editor opens the line to change, even if the view first scrolls to the line that allocates.
-            # Moving the cursor scrolls to it; keep the view at the row of interest.
-            top = self.verticalScrollBar().value()
-            self.setTextCursor(QTextCursor(self.document().findBlockByNumber(changed)))
-            self.verticalScrollBar().setValue(top)
+        if changed is None:
+            return
+        if changed + 1 >= self._top + self._rows:
+            self.look_at(changed)
+            return
+        # The editor opens the line to change, even if the view first scrolls to the line that allocates.
+        # Moving the cursor scrolls to it; keep the view at the row of interest.
+        top = self.verticalScrollBar().value()
+        self.setTextCursor(QTextCursor(self.document().findBlockByNumber(changed)))
+        self.verticalScrollBar().setValue(top)
+
+    @property
+    def _rows(self) -> int:
+        """Number of rows that fit into the view."""
+        return self.viewport().height() // max(1, round(QFontMetricsF(self.font()).lineSpacing()))
 
     def look_at(self, place: int) -> None:
-        """Scroll to a row, leaving some rows above it."""
+        """Scroll to a row, leaving some rows above it; to both ends of the way of a leak, if it is one and they fit."""
         self.setTextCursor(QTextCursor(self.document().findBlockByNumber(place)))
-        rows = self.viewport().height() // max(1, round(QFontMetricsF(self.font()).lineSpacing()))
-        self._top = max(0, place - min(ROWS_ABOVE, (rows - 1) // 2))
+        above = min(ROWS_ABOVE, (self._rows - 1) // 2)
+        if self.source is not None and self.source.way is not None and place in self.source.way:
+            begin, end = self.source.way
+            # What is added stands below the end.
+            length = max(begin, end + 1) - min(begin, end)
+            if length < self._rows:
+                place = min(begin, end)
+                above = min(above, self._rows - 1 - length)
+        self._top = max(0, place - above)
         self.verticalScrollBar().setValue(self._top)
 
     def place_of(self, line: int) -> int | None:

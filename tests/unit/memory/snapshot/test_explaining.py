@@ -79,6 +79,8 @@ def test_a_leak_is_named_by_its_line_and_letting_go_of_it_is_proved_by_replay() 
     assert remedy.fits is True
     assert remedy.predicted_peak_bytes is not None
     assert remedy.predicted_peak_bytes < 120 * MIB
+    row = next(row for row in report(found) if remedy.change in row)
+    assert row.count(" MiB at the peak") == 1 and "peak " not in row.partition(remedy.change)[2], "it is said once"
     assert found.remedies_note.startswith("train.py:44 (losses.append(loss)) keeps loss itself, 4 MiB of every step: ")
     assert not any("a card" in other.change for other in found.remedies)
 
