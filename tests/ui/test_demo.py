@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import combinations, permutations
+from typing import Any
 
 import pytest
 from PySide6.QtCore import QRectF, Qt
@@ -128,7 +129,7 @@ def beyond(stage: StageWindow) -> list[str]:
     return found
 
 
-def results_of(scene: Scene) -> tuple[object, ...]:
+def results_of(scene: Scene) -> tuple[Any, ...]:
     """What comes of a scene on a machine without a GPU."""
     rungs = ladder()[1]
     ladder_results = [RungResult(rung, estimate(12 * GIB // (place + 1))) for place, rung in enumerate(rungs)]
@@ -155,7 +156,7 @@ def test_nothing_is_cut_and_no_text_lies_over_another(open_stage: Opening, scene
         assert stage.size().toTuple() == size
         smallest = max(13, round(24 * min(size[0] / 2560, size[1] / 1440)))
         for count in range(len(results) + 1):
-            played = PlayedScene(results[:count], device="sim:0")  # type: ignore[arg-type]
+            played = PlayedScene(results[:count], device="sim:0")
             for picture in scene.pictures(scene, played):
                 stage.canvas.show_picture(picture)
                 assert beyond(stage) == [], picture.sentence
@@ -204,7 +205,7 @@ def test_the_code_keeps_its_place_and_its_size_when_figures_appear(open_stage: O
 @pytest.mark.parametrize("scene", [scene for scene in SCENES if scene.questions], ids=lambda scene: scene.title)
 def test_no_verdict_is_cut(open_stage: Opening, scene: Scene) -> None:
     stage = open_stage([scene])
-    last = scene.pictures(scene, PlayedScene(results_of(scene), device="sim:0"))[-1]  # type: ignore[arg-type]
+    last = scene.pictures(scene, PlayedScene(results_of(scene), device="sim:0"))[-1]
     verdicts = {question.verdict(*pair) for question in scene.questions for pair in permutations(range(3), 2)}
     for size in SIZES:
         stage.resize(*size)
