@@ -97,7 +97,7 @@ def test_with_nothing_running_ticked_runs_are_in_view_whole_from_their_start_and
     assert plot.time_ticks.name == "seconds since the start" and float(plot.time_ticks.marks[0][1]) == 0
     shown = dashboard.view.range()
     assert shown[0] == runs.span[0] and shown[1] == pytest.approx(runs.span[1] + 0.2)
-    assert all(len(plot.data.points[f"{letter} training {place}"][0]) > 1 for place, letter in enumerate("ABC"))
+    assert all(len(plot.points.raw[f"{letter} training {place}"][0]) > 1 for place, letter in enumerate("ABC"))
     session.feed(60)
     settle(window)
     assert dashboard.view.range() == shown and dashboard.view.status() == "Runs from their start"

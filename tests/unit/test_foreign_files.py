@@ -65,6 +65,7 @@ EXCEPTIONS = {
     "sources/ssh/connection.py can_prompt": "the terminal itself, /dev/tty",
     "sources/ssh/connection.py _stripped_reader": SHIPPED,
     "sources/ssh/remote_reader.py text_of": KERNEL,
+    "telemetry/recording/lasting_locks.py __init__": OURS,
     "system/files.py": "files of the kernel, and the locks of its private folders",
     "specs/model_names.py known_models": SHIPPED,
     "memory/serving/defaults.py families": SHIPPED,

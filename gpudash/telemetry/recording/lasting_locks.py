@@ -56,7 +56,9 @@ class LastingLocks:
 
 
 def _lock(descriptor: int, kind: int, part: tuple[int, int]) -> None:
-    """Set or release a lock of the open file description, without waiting."""
+    """Set or release a lock of the open file description, without waiting; systems other than Linux have none."""
+    if not hasattr(fcntl, "F_OFD_SETLK"):
+        return
     start, length = part
     # struct flock of fcntl(2): type, whence, start, length, pid
     fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, start, length, 0))

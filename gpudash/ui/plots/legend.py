@@ -505,8 +505,8 @@ class Legend(QWidget):
         if not shown and self._title.sizeHint().width() > title_room:
             elided = Qt.TextElideMode.ElideRight
             self._title.setText(self._title.fontMetrics().elidedText(self._whole_title, elided, max(0, title_room)))
-            tip = plain_tip(self._whole_title)
-        self._title.setToolTip(tip)
+            tip = self._whole_title
+        self._title.setToolTip(plain_tip(tip))
 
     def _fill_menu(self) -> None:
         menu = self._more.menu()
