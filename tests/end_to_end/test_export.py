@@ -109,7 +109,7 @@ def test_the_report_shows_its_plots_in_a_browser_without_a_network(
     dom, with_script = shown(url), shown(hostile.as_uri())
     assert script in with_script and "<title>executed" not in with_script
     assert dom.count('role="img"') == 4
-    assert "Finished after 30.1 s, 300 of 300 steps." in dom
+    assert "Finished after 30.1 s, 300 steps." in dom
     image = QImage(str(shot)).convertToFormat(QImage.Format.Format_RGB32)
     rows = np.frombuffer(image.constBits(), np.uint8).reshape(image.height(), image.width(), 4)[:, :, :3]
     assert near(rows, SKY) > 500  # the curve of memory, and of throughput

@@ -13,8 +13,7 @@ from gpudash.devices.known_gpus import find
 from gpudash.devices.simulated_cards import exact_text
 from gpudash.memory.predicting.estimate import Alternative, CardEstimate
 from gpudash.session import Answer
-from gpudash.session.predicting.attempt import OTHER_PYTHON
-from gpudash.session.predicting.estimator import Problem
+from gpudash.session.predicting.estimator import OTHER_PYTHON, Problem
 from gpudash.ui.forms import fit_follower
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 from gpudash.ui.window.main_window import MainWindow

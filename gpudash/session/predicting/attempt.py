@@ -32,7 +32,7 @@ from gpudash.agent.predicting import ENDING, VARIABLE
 from gpudash.memory.allocator.device_memory import LARGEST_CAPACITY
 from gpudash.memory.explaining.patches import PATCH_NAME, patching
 from gpudash.memory.predicting.estimate import Target
-from gpudash.session.predicting.estimator import Problem
+from gpudash.session.predicting.estimator import OTHER_PYTHON, Problem
 from gpudash.session.watching.program import SHUTDOWN_S, TERMINATE_S, exit_text, runs
 from gpudash.session.watching.request import program_name
 from gpudash.simulator.refusal import MORE_TIME, SEE_PRINTED
@@ -86,8 +86,6 @@ NEVER = (NEVER_TORCH, NEVER_CUDA, NEVER_STEPS)
 
 WITHOUT_TORCH = "ModuleNotFoundError: No module named 'torch'"
 """The last line of a program whose Python has no torch."""
-
-OTHER_PYTHON = "Begin the command with a Python that has torch 2.9 or newer, such as .venv/bin/python."
 
 TRACKERS_OFF = {
     "WANDB_MODE": "disabled",

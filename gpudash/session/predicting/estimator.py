@@ -37,6 +37,9 @@ TIME_LIMIT_S = 60.0
 LONGEST_RATIO = 3.0
 """Limit on the time by the clock, as a multiple of the processor time: beyond it the machine is too busy."""
 
+OTHER_PYTHON = "Begin the command with a Python that has torch 2.9 or newer, such as .venv/bin/python."
+"""What to do about a program whose Python has no torch."""
+
 TOOK_TOO_LONG = "time_limit"
 """Kind of `Problem`: the prediction took too long."""
 

@@ -20,9 +20,8 @@ from gpudash.memory.predicting.estimate import Alternative, CardEstimate, Estima
 from gpudash.memory.predicting.prediction import AFTER_RELEASE, Prediction, change_text, time_text
 from gpudash.memory.serving.on_card import ServerOnCard
 from gpudash.session import Answer, Session
-from gpudash.session.predicting.attempt import OTHER_PYTHON
 from gpudash.session.predicting.deviations import LATE_S, WATCHED_LATE_S, Deviation, Readings, deviations
-from gpudash.session.predicting.estimator import Problem
+from gpudash.session.predicting.estimator import OTHER_PYTHON, Problem
 from gpudash.session.predicting.ghosts import MOST_STEPS, OTHERS, in_time, prediction_note, server_ghost
 from gpudash.session.watching.request import WatchRequest, python_with_torch
 from gpudash.specs import Spec, TrainingSpec
