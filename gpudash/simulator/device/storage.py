@@ -123,7 +123,9 @@ def seeing_plainly(kernel: Any, name: str = "") -> Any:
             # torch's own errors, which a program may rely on, pass unchanged
             if fault is None:
                 if isinstance(error, torch.OutOfMemoryError) and error.__traceback__ is not None:
-                    # torch's allocator has no Python frames: ours would bury the program's
+                    # torch's allocator has no Python frames: ours would bury the program's. Operations around this one
+                    # judge the error by its frames, so it is marked as judged.
+                    setattr(error, faults.TORCHS, True)
                     error.__traceback__.tb_next = None
                 raise
             raise fault from error
