@@ -465,12 +465,12 @@ def ranks_code(spec: TrainingSpec, device: str) -> list[str]:
     names, rank, joined = spec.device_names, spec.rank_spec, spec.joined_spec
     here = f'device = torch.device({list(names)!r}[int(os.environ["LOCAL_RANK"])])'.replace("'", '"')
     on_gpu = kind_of(names[0]) == "cuda"
-    modules = ["os", *lines_if(spec.model == "transformer", "pathlib", "sysconfig")]
+    needed = {"os", *lines_if(not on_gpu, "sys"), *lines_if(spec.model == "transformer", "pathlib", "sysconfig")}
     sharded = spec.parallel == "fsdp"
     deterministic = "torch.use_deterministic_algorithms(True)  # on CUDA also set CUBLAS_WORKSPACE_CONFIG=:4096:8"
     return [
         f"# torchrun --standalone --nproc-per-node={len(names)} --max-restarts={spec.max_restarts} THIS_FILE",
-        f"import {', '.join(modules)}",
+        f"import {', '.join(sorted(needed))}",
         "",
         "import torch",
         "from torch import distributed, nn",
@@ -489,9 +489,10 @@ def ranks_code(spec: TrainingSpec, device: str) -> list[str]:
         *_wrapped(spec),
         f"own = slice(rank * {rank.step_batch}, (rank + 1) * {rank.step_batch})  # this rank's part of each batch",
         *_rank_steps(spec, rank, device),
-        # Gloo's threads outlive the group. One that still holds a tensor when Python shuts down aborts the process.
-        *lines_if(not on_gpu, "distributed.barrier()  # the last tensors are returned before Python shuts down"),
         "distributed.destroy_process_group()",
+        # Gloo's threads outlive the group. One that still holds a tensor when Python shuts down aborts the process.
+        *lines_if(not on_gpu, "sys.stdout.flush()"),
+        *lines_if(not on_gpu, "os._exit(0)  # Gloo's threads may hold tensors, which aborts Python's own shutdown"),
     ]
 
 

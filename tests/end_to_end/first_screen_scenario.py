@@ -72,7 +72,9 @@ def first_screen(player: Player) -> Steps:
     (player.folder / "train.py").write_text("print('loss: 1.0')\n")
     window.workspace.open_dropped([player.folder / "train.py"])
     yield lambda: not screen.isVisible()
-    window.menus.actions["run.start"].trigger()
+    start = window.menus.actions["run.start"]
+    yield start.isEnabled
+    start.trigger()
     yield lambda: len(session.store.runs) == 2 and player.run_ended()
     player.seen["status"] = session.store.run.status
 
