@@ -104,7 +104,6 @@ for batch in DataLoader({data}, batch_size=1):
 
 
 @pytest.mark.timeout(600)  # five processes that import torch, on a machine that may be busy
-@pytest.mark.skipif(not can_hold_back(), reason="no overlays here, so that no edit is tried")
 def test_a_script_that_does_not_fit_is_told_the_largest_batch_with_which_it_runs_to_its_end(
     estimate: Any, home: Path, tmp_path: Path
 ) -> None:
@@ -113,6 +112,9 @@ def test_a_script_that_does_not_fit_is_told_the_largest_batch_with_which_it_runs
     found = estimate(text, "--simulate", "700MiB").document
 
     assert found["fits"] is False
+    if not can_hold_back():  # no overlays here: an edit cannot be tried, and what is not verified is not said
+        assert not any(one.get("patch") for one in found["alternatives"])
+        return
     first = found["alternatives"][0]
     assert first["fits"] is True and first["change"].startswith("train.py:1: a batch of ")
     assert "+batch_size = " in first["patch"] and first["changes_training"]

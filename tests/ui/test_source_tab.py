@@ -7,7 +7,7 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.memory.explaining.annotated_source import held_source
 from gpudash.memory.frames import Frame
-from gpudash.memory.request_log import Request
+from gpudash.memory.request_log import Request, RequestLog
 from gpudash.session import Replay
 from gpudash.telemetry.records import RunEnd, RunStarted, StepFinished
 from gpudash.ui.colours import DARK
@@ -17,6 +17,7 @@ from gpudash.units import GIB, MIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
 from tests.ui.test_simulated import SIM
+from tests.unit.clock import Clock
 from tests.unit.telemetry.recordings import record
 
 SCRIPT = "import torch\nmodel = build()\nfor step in range(9):\n    loss = train(model)\n    history.append(loss)\n"
@@ -43,6 +44,15 @@ def _running(script: Path) -> FakeSession:
     return session
 
 
+def _tab_of(session: FakeSession, qtbot: QtBot, clock: Clock) -> tuple[SourceTab, RequestLog]:
+    """The tab, with the first figures of the run in it, and what they are of."""
+    tab = SourceTab(DARK, clock)
+    qtbot.addWidget(tab)
+    log = session.requests.made("sim:0")
+    tab.refresh(log, session.store.run, None)
+    return tab, log
+
+
 def test_the_gutter_fills_while_the_program_runs(open_window: OpenWindow, script: Path) -> None:
     session = _running(script)
     window = open_window(session)
@@ -65,13 +75,10 @@ def test_the_gutter_fills_while_the_program_runs(open_window: OpenWindow, script
 
 def test_once_the_program_has_ended_the_peak_is_shown_although_its_run_goes_on(qtbot: QtBot, script: Path) -> None:
     session = _running(script)
-    now = [0.0]
-    tab = SourceTab(DARK, clock=lambda: now[0])
-    qtbot.addWidget(tab)
-    log = session.requests.made("sim:0")
-    tab.refresh(log, session.store.run, None)
+    clock = Clock()
+    tab, log = _tab_of(session, qtbot, clock)
     assert tab.foot.text() == NOW
-    now[0] += 1.0
+    clock.now_s += 1.0
     tab.refresh(log, session.store.run, None, program_ended=True)
     assert session.running and tab.foot.text() == PEAK
 
@@ -89,16 +96,13 @@ def test_of_a_file_that_cannot_be_read_the_lines_are_listed_without_their_text(q
 
 def test_the_text_stays_where_it_is_while_figures_change(qtbot: QtBot, script: Path) -> None:
     session = _running(script)
-    now = [0.0]
-    tab = SourceTab(DARK, clock=lambda: now[0])
-    qtbot.addWidget(tab)
-    log = session.requests.made("sim:0")
-    tab.refresh(log, session.store.run, None)
+    clock = Clock()
+    tab, log = _tab_of(session, qtbot, clock)
     document = tab.view.document().revision()
     log.take([Request(2.0, "more", 8 * GIB, (Frame(str(script), 4, "<module>"),))])
     tab.refresh(log, session.store.run, None)
     assert tab.view.source is not None and tab.view.source.rows[3].bytes == 0, "not twice within half a second"
-    now[0] += 1.0
+    clock.now_s += 1.0
     tab.refresh(log, session.store.run, None)
     assert tab.view.source.rows[3].bytes == 8 * GIB
     assert tab.view.document().revision() == document

@@ -46,7 +46,7 @@ def test_into_a_pipe_a_long_name_is_whole_and_an_ending_never_wraps(
 ) -> None:
     name = f"{'2026-11-30-114453-watched-' * 4}.gpudash"
     shutil.copy(OUT_OF_MEMORY, tmp_path / name)
-    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.delenv("COLUMNS", raising=False)  # a width that the user sets is kept to, also into a pipe
     assert run(["runs", "--folder", str(tmp_path)]) == 0
     row = capsys.readouterr().out.splitlines()[1]
     assert row.startswith(f"{name}#1 ") and "  out of memory  " in row

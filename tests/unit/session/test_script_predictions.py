@@ -105,15 +105,18 @@ def test_without_any_card_there_is_nothing_to_predict_it_for(session: Session, s
         session.scripts.begin(request_of(script))
 
 
-@pytest.mark.skipif(not can_hold_back(), reason="no overlays here, so that no edit is tried")
 def test_a_script_that_does_not_fit_is_drawn_with_the_largest_batch_that_does(session: Session, script: Path) -> None:
     script.write_text(TRAINS.replace("64", "batch_size").replace("\nnet", "\nbatch_size = 16384\nnet", 1))
     request = request_of(script, 1100 * MIB)
     session.scripts.begin(request)
     answer = answered(session, request)
     assert answer.final and answer.estimate is not None and answer.ghost is not None
+    assert answer.estimate.fits is False
+    if not can_hold_back():  # no overlays here: an edit cannot be tried, and what is not verified is not said
+        assert not any(one.patch for one in answer.estimate.alternatives)
+        return
     first = answer.estimate.alternatives[0]
-    assert answer.estimate.fits is False and first.fits is True
+    assert first.fits is True
     assert first.change.startswith("train.py:4: a batch of ") and "+batch_size = " in first.patch
     assert answer.remedies[0].highest == first.needed_bytes
     assert answer.remedies[0].highest <= 1100 * MIB < answer.ghost.highest
