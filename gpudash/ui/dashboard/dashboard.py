@@ -57,7 +57,7 @@ from gpudash.ui.plots.prediction.copies import CopiesView, copies_plot
 from gpudash.ui.plots.prediction.ghost import COLOURS, GhostView
 from gpudash.ui.plots.prediction.remedy import RemedyView
 from gpudash.ui.plots.stack import PlotStack
-from gpudash.ui.widgets.layouts import in_column, in_halves, in_row
+from gpudash.ui.widgets.layouts import GripSplitter, in_column, in_row
 from gpudash.ui.widgets.text_size import scaled
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class Dashboard(PlotsPage):
         self.busy.hide()
         plots = in_row((self.plots, 2), (self.busy, 1), margins=(0, 0, 0, 0), spacing=10)
         in_column(self.view_bar, (plots, 1), parent=self._upper, margins=(0, 0, 0, 0), spacing=PLOTS_GAP)
-        self.splitter = in_halves(across=False)
+        self.splitter = GripSplitter("Height of the tables")
         self.left = LeftColumn(self.panel)
         self._middle = in_row((self.splitter, 1), spacing=10)
         whole = QWidget()
@@ -443,7 +443,7 @@ class Dashboard(PlotsPage):
         self.cards.show_answers(answers, names)
         used = {content.key: content.used or 0.0 for content in contents}
         selected = next((key for key, device in by_key.items() if device.uuid == self.selected), "")
-        if self._is_scripts_own:
+        if self._is_scripts_own and not self.session.running:  # while it runs, where it does is marked
             selected = self._card_of_script()
         self.chooser.show_answers(
             answers,
@@ -1046,7 +1046,9 @@ class Dashboard(PlotsPage):
             status, problem = (None, None)
         else:
             status, problem = (live.status(), live.gpu_problem)
-        self.status_line.show_status(status, origin, problem, self._loading())
+        usable = [one for one in offered if self.live and one.simulated and one.problem is None]
+        simulated = [known_product(one.product) or one.name for one in usable]
+        self.status_line.show_status(status, origin, problem, self._loading(), simulated)
         draw_forecast(session, self.plots, self.selected, self.forecasts.get(self.selected))
         super().refresh_figures()
 
@@ -1150,6 +1152,7 @@ class Dashboard(PlotsPage):
         if self.tabs.collapsed:
             lower = self.tabs.minimumHeight()
         self.splitter.setSizes([max(1, height - lower), lower])
+        self.splitter.set_adjustable(not self.tabs.collapsed)
 
     def _balanced_by_hand(self) -> None:
         if not self.tabs.collapsed:
