@@ -281,11 +281,11 @@ def test_sixteen_equal_cards_are_one_with_their_number_their_sum_and_the_chosen_
     contents = contents_of(alike(16), [GIB] + [0.0] * 15)
     row.show_contents(contents, contents[3].key)
     (card,) = row._cards.values()
-    assert card._full_name == "16 × RTX 4060 · sim:3" and card.property("selected") is True
+    assert card._full_name == "16 × RTX 4060 ▾ · sim:3" and card.property("selected") is True
     assert (card._used.text(), card._total_texts[0]) == ("1.00", "/ 128.0 GiB VRAM")
     assert card.toolTip().count("of 8.00 GiB") == 16 and "16 × RTX 4060" in card.accessibleName()
     row.show_contents(contents, "host")
-    assert card._full_name == "16 × RTX 4060 · sim:0 to sim:15" and card.property("selected") is False
+    assert card._full_name == "16 × RTX 4060 ▾ · sim:0 to sim:15" and card.property("selected") is False
 
 
 def test_one_of_several_equal_cards_is_chosen_in_the_menu_of_their_card(row: DeviceCards, qtbot: QtBot) -> None:
@@ -315,7 +315,7 @@ def test_a_few_cards_or_unequal_ones_or_one_that_is_lost_stand_alone(row: Device
     assert len(row._cards) == 5
     row.show_contents([contents[0], lost, *contents[2:], other], "host")
     assert [card._full_name for card in row._cards.values()] == [
-        "4 × RTX 4060 · sim:0 to sim:4",
+        "4 × RTX 4060 ▾ · sim:0 to sim:4",
         "sim:1 · RTX 4060",
         "sim:2 · L4",
     ]

@@ -135,7 +135,7 @@ def _shared(members: Sequence[CardContent], selected: str) -> CardContent:
     known = [member.used for member in members if member.used is not None]
     return replace(
         first,
-        device=f"{len(members)} × {first.product}",
+        device=f"{len(members)} × {first.product} ▾",
         product=chosen or f"{first.device} to {members[-1].device}",
         used=sum(known) if known else None,
         total=None if first.total is None else first.total * len(members),
