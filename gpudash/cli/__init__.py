@@ -309,7 +309,12 @@ def _call(app: App, argv: Sequence[str]) -> Any:
 
 
 def _remedy(app: App | None, argv: Sequence[str]) -> str:
+    from pathlib import Path
+
     command = () if app is None else app.parse_commands(list(argv))[0]
+    files = [word for word in argv if not word.startswith("-") and Path(word).is_file()]
+    if not command and files:
+        return f"To open it: gpudash open {shlex.quote(files[-1])}"
     return f"{' '.join(['gpudash', *command])} --help lists what there is."
 
 
@@ -370,6 +375,9 @@ def _sentence(error: BaseException) -> str:
 
     # The parser wraps errors of a spec in its own.
     cause: BaseException | None = error
+    unused = getattr(error, "unused_tokens", None)
+    if unused:
+        return f"Nothing here takes {shlex.join(unused)}."
     while cause is not None and not isinstance(cause, ValidationError):
         cause = cause.__cause__ or cause.__context__
     if cause is not None:
