@@ -369,15 +369,15 @@ def _validation_error() -> type[ValueError]:
 
 def _sentence(error: BaseException) -> str:
     """The error in one sentence; pydantic's own report takes many lines."""
+    from cyclopts.exceptions import UnusedCliTokensError
     from pydantic import ValidationError
 
     from gpudash.specs import invalid_fields
 
     # The parser wraps errors of a spec in its own.
     cause: BaseException | None = error
-    unused = getattr(error, "unused_tokens", None)
-    if unused:
-        return f"Nothing here takes {shlex.join(unused)}."
+    if isinstance(error, UnusedCliTokensError):
+        return f"Nothing here takes {shlex.join(error.unused_tokens or ())}."
     while cause is not None and not isinstance(cause, ValidationError):
         cause = cause.__cause__ or cause.__context__
     if cause is not None:

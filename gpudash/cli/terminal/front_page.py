@@ -128,7 +128,6 @@ COMMANDS = {
             "gpudash open train.py --simulate rtx4060",
             "gpudash open run.gpudash",
             "gpudash open ssh://node1 ssh://node2",
-            "gpudash open prometheus:http://host:9090",
         ),
     ),
     "run": ListedCommand(
