@@ -807,7 +807,6 @@ class Dashboard(PlotsPage):
         warn = session.settings.warn_ratio
         by_key = {device.uuid or "host": device.name for device in session.devices()}
         gpus = {gpu.uuid: gpu for gpu in session.gpus}
-        divided = self._requests() is not None
         with session.store.lock:
             compared = self._compared()
             if compared and selected not in compared:
@@ -828,8 +827,6 @@ class Dashboard(PlotsPage):
                 ),
             )
             plots = self._named(self._with_line(plots), selected)
-            if divided:
-                plots = _with_undivided(plots)
             if self.overlaid is not None:
                 plots = self.overlaid.on(plots)
             shown = (key for key in compared if key != selected)
@@ -1161,21 +1158,6 @@ def _span_of(run: RunView, end_s: float) -> tuple[float, float]:
     margin = min(MARGIN_S, (end_s - run.began_s) * MARGIN_RATIO)
     return max(0.0, min(run.began_s - margin, end_s + margin - LEAST_SPAN_S)), end_s + margin
 
-
-def _with_undivided(plots: Sequence[PlotSpec]) -> tuple[PlotSpec, ...]:
-    """The memory plot beside ribbons: where they end, what is allocated is in the colour of memory of unknown kind, and
-    not in that of weights."""
-    found = []
-    for plot in plots:
-        if plot.id == "memory":
-            curves = (replace(one, colour=UNDIVIDED) if one.name == "allocated" else one for one in plot.curves)
-            plot = replace(plot, curves=tuple(curves))
-        found.append(plot)
-    return tuple(found)
-
-
-UNDIVIDED = "no stack recorded"
-"""Colour of memory of which it is not known what it holds."""
 
 GHOST_STRETCH = 6
 """Stretch factor of a plot that shows a prediction."""
