@@ -523,5 +523,5 @@ def test_arrow_keys_move_the_grip_of_the_tables_which_says_what_it_is(open_windo
     QTest.keyClick(grip, Qt.Key.Key_Down)
     assert splitter.sizes()[1] == before
     window.workspace.dashboard.tabs.set_collapsed(True)
-    window.workspace.dashboard.rebalance()
+    splitter.rebalance()
     assert not grip.isEnabled(), "there is nothing to make higher"

@@ -139,6 +139,7 @@ class FitPanel(QWidget):
         self.bar = FitBar(self._palette)
         self._lines = PlainLabel("\n", role="muted", wraps=True)
         self._lines.setAlignment(Qt.AlignmentFlag.AlignTop)
+        self._lines.installEventFilter(self)
         self._first_way: Alternative | None = None
         self._apply_first = QPushButton("Apply")
         self._apply_first.setProperty("role", "chip")
@@ -377,6 +378,11 @@ class FitPanel(QWidget):
         super().changeEvent(event)
         if event.type() is QEvent.Type.FontChange:
             self._fit_headline()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if watched is self._lines and event.type() is QEvent.Type.FontChange:
+            self._share_height()
+        return super().eventFilter(watched, event)
 
     def _show_ranks(self) -> None:
         prediction = self._prediction
