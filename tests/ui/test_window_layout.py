@@ -320,7 +320,7 @@ def test_in_the_smallest_window_every_control_can_be_scrolled_into_view(
 
 
 def test_tab_scrolls_a_small_window_to_what_it_goes_to(open_window: OpenWindow) -> None:
-    window = open_window(busy_session(), size=(683, 420))
+    window = open_window(busy_session(), size=(683, 300))
     button = window.workspace.dashboard.panel.button
     assert not inside(window, button)
     window.workspace.dashboard.panel.workload.setFocus()
