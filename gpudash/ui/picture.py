@@ -89,7 +89,7 @@ def write_graphs(
                     title = recording.stem
                 else:
                     with replay.store.lock:
-                        title = f"{dashboard.run_name(run)}, {recording.stem}"
+                        title = f"{dashboard.runs.name(run)}, {recording.stem}"
                 caption = (title, dashboard.caption(dashboard.selected, ""))
                 plots.caption = lambda: caption
                 svg = out.suffix.lower() == ".svg"
