@@ -351,8 +351,8 @@ class CardChooser(QWidget):
     order_changed = Signal(str)
     changed = Signal()
 
-    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, palette: Palette) -> None:
+        super().__init__()
         self._palette = palette
         self.cards: list[SimulatedCard] = [card for card in map(find, OFFERED) if card is not None]
         self.order = "usual"

@@ -11,14 +11,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QModelIndex, Qt, QTimer
 from PySide6.QtGui import QGuiApplication, QIntValidator
-from PySide6.QtWidgets import (
-    QAbstractItemView,
-    QDialog,
-    QDialogButtonBox,
-    QInputDialog,
-    QLineEdit,
-    QWidget,
-)
+from PySide6.QtWidgets import QAbstractItemView, QDialog, QDialogButtonBox, QInputDialog, QLineEdit, QWidget
 
 from gpudash.session.live.machine import program_of_run
 from gpudash.session.live.running import DEFAULT_STEPS, MOST_STEPS

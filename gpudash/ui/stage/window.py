@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QCloseEvent, QColor, QFont, QFontMetricsF, QKeyEvent, QPalette, QResizeEvent
-from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLayout, QWidget
 
 from gpudash.session.demo.demo_scenes import SCENES
 from gpudash.session.demo.scenes import Scene
@@ -18,6 +18,7 @@ from gpudash.ui.stage.editor import LinesEditor
 from gpudash.ui.stage.guess import GuessEntry
 from gpudash.ui.stage.keys import KeyButton
 from gpudash.ui.stage.painting import AXIS
+from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.window.workspace import Workspace
 
@@ -173,18 +174,9 @@ class StageWindow(QWidget):
         return KeyButton(key, label, acted, self._workspace.colours, tip)
 
     def _lay_out(self) -> None:
-        self._row = QHBoxLayout()
-        self._row.addWidget(self.entry)
-        for button in self.buttons:
-            self._row.addWidget(button)
-        self._row.addStretch(1)
-        self._row.addWidget(self.step_label)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(0)
-        column.setSizeConstraint(QVBoxLayout.SizeConstraint.SetNoConstraint)
-        column.addWidget(self.canvas, 1)
-        column.addLayout(self._row)
+        self._row = in_row(self.entry, *self.buttons, 1, self.step_label)
+        column = in_column((self.canvas, 1), self._row, parent=self, margins=(0, 0, 0, 0), spacing=0)
+        column.setSizeConstraint(QLayout.SizeConstraint.SetNoConstraint)
 
     def _present(self) -> None:
         """Show the picture, and only the keys that apply now."""

@@ -7,13 +7,14 @@ import math
 import numpy as np
 from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QColor, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QPolygonF
-from PySide6.QtWidgets import QFrame, QPushButton, QSizePolicy, QWidget
+from PySide6.QtWidgets import QFrame, QSizePolicy, QWidget
 
 from gpudash.devices.names import SIMULATED
 from gpudash.drawing.shaping import Points
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.cards import CardContent, MemoryBar, gpu_card, host_card
 from gpudash.ui.dashboard.dashboard import Dashboard
+from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.text_size import scaled
@@ -32,8 +33,8 @@ FLAGS = Qt.WindowType.Tool | Qt.WindowType.FramelessWindowHint | Qt.WindowType.W
 class Sparkline(QWidget):
     """The memory used in the last minute, relative to the capacity."""
 
-    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, palette: Palette) -> None:
+        super().__init__()
         self._palette = palette
         self._points: Points = (np.empty(0), np.empty(0))
         self._range = (0.0, 1.0)
@@ -93,27 +94,16 @@ class CompactCard(QFrame):
         self.setProperty("role", "card")
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setAttribute(Qt.WidgetAttribute.WA_ShowWithoutActivating)
-        self._name, self._badge, self._figures, self._text = (
-            PlainLabel(),
-            PlainLabel(SIMULATED),
-            PlainLabel(),
-            PlainLabel(),
-        )
-        self._badge.setProperty("role", "badge")
-        self._figures.setProperty("role", "figure-small")
-        self._text.setProperty("role", "muted")
-        self._text.setWordWrap(True)
+        self._name = PlainLabel()
+        self._badge = PlainLabel(SIMULATED, role="badge")
+        self._figures = PlainLabel(role="figure-small")
+        self._text = PlainLabel(role="muted", wraps=True)
         self.bar, self.line = MemoryBar(palette), Sparkline(palette)
-        close = QPushButton("×")
-        close.setProperty("role", "chip")
-        close.setAccessibleName("Close the compact card")
-        close.setToolTip("Close (Esc)")
+        close = worded_button("×", "Close (Esc)", self.close, role="chip", name="Close the compact card")
         close.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        close.clicked.connect(self.close)
         top = in_row((self._name, 1), self._badge, close, spacing=8)
-        column = in_column(top, parent=self, margins=(12, 8, 10, 10), spacing=4)
-        for part in (self._figures, self.bar, self.line, self._text):
-            column.addWidget(part)
+        parts = (top, self._figures, self.bar, self.line, self._text)
+        in_column(*parts, parent=self, margins=(12, 8, 10, 10), spacing=4)
         self.setFixedWidth(scaled(WIDTH_PX))
 
     @property

@@ -167,8 +167,8 @@ class RowList(QWidget):
 
     chosen = Signal(str)
 
-    def __init__(self, name: str, palette: Palette, *, tall: bool = False, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, name: str, palette: Palette, *, tall: bool = False) -> None:
+        super().__init__()
         self._palette = palette
         self._tall = tall
         self._contents: Sequence[RowContent] = ()

@@ -7,14 +7,7 @@ from typing import Any
 
 from PySide6.QtCore import QItemSelectionModel, QRectF, Qt, Signal
 from PySide6.QtGui import QAction, QColor, QGuiApplication, QPainter, QPalette
-from PySide6.QtWidgets import (
-    QAbstractItemView,
-    QHeaderView,
-    QStyledItemDelegate,
-    QStyleOptionViewItem,
-    QTableView,
-    QWidget,
-)
+from PySide6.QtWidgets import QAbstractItemView, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from gpudash.devices.names import shown_name
 from gpudash.system.foreign_text import tab_separated
@@ -23,7 +16,7 @@ from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK, LIGHT, luminance
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel
-from gpudash.ui.widgets.tables import ARROW_ROOM, ROW_PX, Column, Index, RowsModel
+from gpudash.ui.widgets.tables import ARROW_ROOM, ROW_PX, Column, Index, RowsModel, RowsView
 from gpudash.ui.widgets.text_size import scaled
 from gpudash.units import format_bytes, format_count, format_duration, format_percent
 
@@ -169,12 +162,12 @@ class RanksTab(QWidget):
 
     chosen = Signal(object)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.label = PlainLabel(EMPTY, wraps=True)
         self.label.setContentsMargins(8, 3, 8, 3)
         self.model = RanksModel(self)
-        self.view = QTableView()
+        self.view = RowsView("Ranks")
         self._widths: list[int] = []
         self._prepare_view()
         copy = QAction("Copy values", self.view)
@@ -190,18 +183,9 @@ class RanksTab(QWidget):
     def _prepare_view(self) -> None:
         view = self.view
         view.setModel(self.model)
-        view.setAccessibleName("Ranks")
-        view.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         view.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
-        view.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
-        view.setShowGrid(False)
-        view.setTabKeyNavigation(False)
-        view.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
-        view.verticalHeader().hide()
         view.verticalHeader().setDefaultSectionSize(scaled(ROW_PX))
         header = view.horizontalHeader()
-        header.setHighlightSections(False)
-        header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
         header.setStretchLastSection(True)
         header.setSortIndicator(0, Qt.SortOrder.AscendingOrder)
         view.setSortingEnabled(True)
@@ -227,8 +211,7 @@ class RanksTab(QWidget):
 
     def show_ranks(self, rows: Sequence[RankRow], text: str) -> None:
         """Show these rows; a rank stays selected wherever its row moves."""
-        if self.label.text() != text:
-            self.label.setText(text or EMPTY)
+        self.label.setText(text or EMPTY)
         kept = self.selected_rank
         self.model.show_rows(rows)
         for place, (field, _column, _write) in enumerate(COLUMNS):
