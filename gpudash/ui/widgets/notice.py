@@ -30,8 +30,7 @@ class Notice(QWidget):
         super().__init__(parent)
         self._kept_clear = kept_clear
         self._over = parent
-        self._closing = QTimer(self)
-        self._closing.setSingleShot(True)
+        self._closing = QTimer(self, singleShot=True)
         self._closing.timeout.connect(self._close_unless_used)
         if parent is not None:
             self.setProperty("role", "footer")
