@@ -15,7 +15,7 @@ from PySide6.QtGui import (
     QTextCursor,
     QTextDocument,
 )
-from PySide6.QtWidgets import QLabel, QPlainTextEdit, QWidget
+from PySide6.QtWidgets import QPlainTextEdit, QWidget
 
 from gpudash.session.watching.output.log import OutputLine, OutputLog
 from gpudash.ui.colours import DARK, Palette
@@ -62,8 +62,8 @@ class OutputPane(QWidget):
         self.text = OutputText()
         self.search = search_field("Find", "Find in the output", "Enter finds the next, Shift+Enter the one before")
         self.search.setMaximumWidth(240)
-        self._matches = _muted()
-        self.status = _muted()
+        self._matches = PlainLabel(role="muted")
+        self.status = PlainLabel(role="muted")
         tip = "Show the newest lines again (End)"
         self.follow_button = worded_button("Follow", tip, self.follow, role="chip", tab_only=True)
         tip = "Copy every line that is kept; Ctrl+C copies the selected ones"
@@ -322,7 +322,3 @@ def _lines(count: int) -> str:
 
 def _left_out(count: int) -> str:
     return f"{_lines(count)} {'was' if count == 1 else 'were'} left out"
-
-
-def _muted() -> QLabel:
-    return PlainLabel(role="muted")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QGuiApplication, QPainter, QPaintEvent, QPalette, QPen, QPolygonF
+from PySide6.QtGui import QColor, QGuiApplication, QPainter, QPaintEvent, QPen, QPolygonF
 from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QScrollArea, QSizePolicy, QWidget
 
 from gpudash.telemetry.results.outcome import (
@@ -21,10 +21,11 @@ from gpudash.telemetry.results.outcome import (
     shares_text,
     trust_text,
 )
-from gpudash.ui.colours import DARK, LIGHT, Palette, luminance
+from gpudash.ui.colours import Palette
 from gpudash.ui.widgets.labels import set_role, worded_button, worded_label
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
+from gpudash.ui.widgets.theme import palette_of
 from gpudash.units import format_duration, format_percent
 
 HEIGHT = 16
@@ -47,9 +48,7 @@ class Painted(QWidget):
     @property
     def colours(self) -> Palette:
         """The theme's colours."""
-        if luminance(self.palette().color(QPalette.ColorRole.Window).name()) < 0.5:
-            return DARK
-        return LIGHT
+        return palette_of(self.palette())
 
     def describe(self, text: str) -> None:
         """Set the accessible description and tooltip to what is painted, in words."""
