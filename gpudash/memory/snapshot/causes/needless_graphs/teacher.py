@@ -12,7 +12,7 @@ from gpudash.memory.explaining.memory_state import OTHER_TENSORS
 from gpudash.memory.explaining.wording import needed
 from gpudash.memory.frames import Frame, is_own
 from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
-from gpudash.memory.snapshot.source_edits import Function, SourceFile, keyword_of, method_of
+from gpudash.memory.snapshot.source_edits import Function, SourceFile, is_without_graph, keyword_of, method_of
 from gpudash.telemetry.explanation import Remedy, short
 from gpudash.units import format_bytes
 
@@ -113,13 +113,11 @@ class _Trained:
     def untrained_call(self, file: SourceFile, line: int) -> ast.Call | None:
         """The outermost call in a line's statement through which nothing trained is differentiated."""
         path = file.path(line)
-        statement = file.statement(line)
-        if statement is None or hasattr(statement, "body") or not self._names:
+        statement = file.simple_statement(line)
+        if statement is None or not self._names:
             return None
-        texts = [ast.unparse(item.context_expr) for node in path if isinstance(node, ast.With) for item in node.items]
-        texts += [ast.unparse(mark) for node in path if isinstance(node, Function) for mark in node.decorator_list]
         # Without a graph, its tensors are kept for another reason.
-        if any(word in text for text in texts for word in ("no_grad", "inference_mode")):
+        if is_without_graph(path):
             return None
         for call in ast.walk(statement):
             if not isinstance(call, ast.Call) or method_of(call) in self._functions or not _chain(call.func):
