@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TypeGuard
-
-import numpy as np
 
 from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY
 from gpudash.memory.explaining.memory_state import OTHER_TENSORS
@@ -15,7 +13,7 @@ from gpudash.memory.explaining.wording import needed
 from gpudash.memory.frames import Frame, is_installed, is_library
 from gpudash.memory.snapshot.causes.activations import halved
 from gpudash.memory.snapshot.causes.batch_size import batch_sizes
-from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
+from gpudash.memory.snapshot.causes.case import Case, Ints, ProgramCause, replayed
 from gpudash.memory.snapshot.leak_edits import COLLECTS
 from gpudash.memory.snapshot.source_edits import (
     Function,
@@ -45,15 +43,10 @@ def evaluation_with_graph(case: Case) -> ProgramCause | None:
     held = held[case.through("torch/nn/modules/module.py", "_call_impl")[held]]
     if case.bytes_of(held) < SHARE_OF_LIVE * case.live_bytes:
         return None
-    lines: dict[Frame, list[int]] = {}
-    for life in held.tolist():
-        call = _call_of_model(case, life)
-        if call is not None:
-            lines.setdefault(call, []).append(life)
+    lines = case.largest_groups(held, lambda life: _call_of_model(case, life))
     if not lines:
         return None
-    line, found = max(lines.items(), key=lambda item: case.bytes_of(np.array(item[1], np.int64)))
-    lives = np.array(found, np.int64)
+    line, lives = lines[0]
     size = case.bytes_of(lives)
     if size < SHARE_OF_LIVE * case.live_bytes or _trains(case, lives[0], line):
         return None
@@ -67,19 +60,20 @@ def evaluation_with_graph(case: Case) -> ProgramCause | None:
     return ProgramCause(_text(line, len(passes), size), remedies, is_waste=len(passes) >= FEWEST_PASSES)
 
 
-def _call_of_model(case: Case, life: int) -> Frame | None:
+def _call_of_model(case: Case, life: int) -> Iterator[Frame]:
     """The program's line that called a model, unless a library used by the program did."""
     stack = case.history.device.stacks[int(case.lives.stack[life])]
     # From the outside in: the program's last own line before the first module's call.
     outermost = None
     for frame in (Frame(*one) for one in reversed(stack)):
         if frame.name == "_call_impl" and "torch/nn/modules/module.py" in frame.file.replace("\\", "/"):
-            return outermost
+            if outermost is not None:
+                yield outermost
+            return
         if outermost is not None and is_installed(frame) and not is_library(frame):
-            return None
+            return
         if frame in case.own_frames[int(case.lives.stack[life])]:
             outermost = frame
-    return None
 
 
 def _trains(case: Case, life: int, line: Frame) -> bool:
@@ -242,11 +236,10 @@ def _remedies(case: Case, line: Frame, lives: Ints, passes: list[Ints]) -> list[
         begin = int(case.lives.born[then[0]])
         ends.update(dict.fromkeys(now[:-1].tolist(), begin))
     ran = case.freed_sooner(ends)
-    if not ran.fits:
-        return [Remedy(f"{place}: {write}", patch=patch)]
-    peak = format_like(ran.peak_reserved, before)
-    text = f"{place}: {write}: {peak} at the peak"
-    return [Remedy(text, predicted_peak_bytes=ran.peak_reserved, verified_by=BY_REPLAY, patch=patch)]
+    text = f"{place}: {write}"
+    if ran.fits:
+        text += f": {format_like(ran.peak_reserved, before)} at the peak"
+    return [replayed(text, ran, patch)]
 
 
 def _edit(case: Case, line: Frame) -> tuple[str, str]:
