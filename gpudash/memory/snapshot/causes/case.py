@@ -249,7 +249,7 @@ class Case:
     @cached_property
     def _compiled(self) -> tuple[TraceProgram, Ints]:
         program, lives, order = compiled(self.history.device)
-        last = self._last_refusal(program)
+        last = program.operations[program.last_refusal] - SPECIAL
         # The program continued after earlier failures without that memory: request the minimum there.
         specials = []
         for place, (kind, stream, address, size) in enumerate(program.specials):
@@ -276,7 +276,7 @@ class Case:
                 size[block] = max(1, int(size[block] * factor))
         specials = program.specials
         if request:
-            last = self._last_refusal(program)
+            last = program.operations[program.last_refusal] - SPECIAL
             kind, stream, address, amount = specials[last]
             specials = [*specials[:last], (kind, stream, address, max(1, int(amount * factor))), *specials[last + 1 :]]
         return self._ran(replace(program, size=size, specials=specials))
@@ -300,13 +300,6 @@ class Case:
     def on(self, capacity: int) -> ReplayRun:
         """The run with the given number of bytes available to PyTorch."""
         return Rerun(self._compiled[0], capacity, self.history.device.settings).run()
-
-    @staticmethod
-    def _last_refusal(program: TraceProgram) -> int:
-        for operation in reversed(program.operations):
-            if operation >= SPECIAL and program.specials[operation - SPECIAL][0] == REFUSED:
-                return operation - SPECIAL
-        raise ValueError("The trace has no request that was refused.")
 
     def _ran(self, program: TraceProgram) -> ReplayRun:
         return Rerun(program, self.capacity, self.history.device.settings).run()
