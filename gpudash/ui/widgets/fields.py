@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.system.settings import PERCENT
-from gpudash.ui.widgets.labels import wrapped_text
+from gpudash.ui.widgets.labels import polish_again, wrapped_text
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import GIB, KIB, MIB, format_bytes
 
@@ -50,11 +50,20 @@ class ChoiceField(QComboBox):
 
     If its text does not fit, it shows the part before the first colon or parenthesis; its popup shows all of it. A
     command's key with Ctrl closes the popup, which would swallow it, and runs the command.
+
+    Args:
+        name: accessible name.
+        tip: tooltip.
+        entries: the text of each choice, and its value.
     """
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, name: str = "", tip: str = "", entries: Iterable[tuple[str, object]] = ()) -> None:
+        super().__init__()
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)  # else the wheel takes the focus from a field being typed in
+        self.setAccessibleName(name)
+        self.setToolTip(plain_tip(tip))
+        for text, value in entries:
+            self.addItem(text, value)
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         if self.hasFocus() and event.modifiers() & Qt.KeyboardModifier.ControlModifier:
@@ -158,8 +167,7 @@ class FieldErrors(QObject):
             field.error = errors.get(name, "")
             if field.control.property("invalid") != (name in errors):
                 field.control.setProperty("invalid", name in errors)
-                field.control.style().unpolish(field.control)
-                field.control.style().polish(field.control)
+                polish_again(field.control)
         typed_in = next((field.control for field in self._fields.values() if field.control.hasFocus()), None)
         self._show(typed_in)
 
@@ -206,9 +214,8 @@ def make_control(field: FieldInfo, extra: Mapping[str, Any]) -> Control:
     if typing.get_origin(field.annotation) is typing.Literal:
         choices = typing.get_args(field.annotation)
     if choices:
-        combo = ChoiceField()
-        for choice in choices:
-            combo.addItem(extra.get("labels", {}).get(choice, choice), choice)
+        labels = extra.get("labels", {})
+        combo = ChoiceField(entries=[(labels.get(choice, choice), choice) for choice in choices])
         combo.setMinimumContentsLength(8)
         combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         return combo

@@ -7,7 +7,17 @@ from typing import TypeVar
 
 from PySide6.QtCore import QPoint, QRect, QRectF, Qt
 from PySide6.QtGui import QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPalette, QRegion, QResizeEvent
-from PySide6.QtWidgets import QBoxLayout, QHBoxLayout, QLayout, QSplitter, QSplitterHandle, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QBoxLayout,
+    QFrame,
+    QHBoxLayout,
+    QLayout,
+    QScrollArea,
+    QSplitter,
+    QSplitterHandle,
+    QVBoxLayout,
+    QWidget,
+)
 
 Part = QWidget | QLayout | int | tuple[QWidget | QLayout, int]
 """An item, alone or with its stretch factor; a number alone is empty space with that stretch factor."""
@@ -53,8 +63,8 @@ def in_halves(*parts: tuple[QWidget, int], across: bool) -> QSplitter:
     return splitter
 
 
-GRIP_PX = 10
-"""Logical pixels between the parts of a `GripSplitter`."""
+GRIP_PX, GAP_PX = 10, 4
+"""Logical pixels between the parts of a `GripSplitter`, and while its grip is not offered."""
 
 TARGET_PX = (64, 24)
 """Width and height of the middle of a grip that can be dragged; it reaches into both parts."""
@@ -83,9 +93,10 @@ class GripSplitter(QSplitter):
         return _Grip(self._name, self)
 
     def set_adjustable(self, adjustable: bool) -> None:
-        """Offer the grip, or not; its room stays."""
+        """Offer the grip, or not."""
         for place in range(1, self.count()):
             self.handle(place).setEnabled(adjustable)
+        self.setHandleWidth(GRIP_PX if adjustable else GAP_PX)
 
 
 class _Grip(QSplitterHandle):
@@ -105,7 +116,10 @@ class _Grip(QSplitterHandle):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        if self.height() == GRIP_PX:  # as the splitter places it
+        if not self.isEnabled():
+            self.clearMask()
+            return
+        if self.height() <= GRIP_PX:  # as the splitter places it
             self.setGeometry(self.geometry().adjusted(0, -self._beyond, 0, self._beyond))
             return
         middle = QRect(QPoint(), self.rect().size()).adjusted((self.width() - TARGET_PX[0]) // 2, 0, 0, 0)
@@ -154,6 +168,22 @@ class _Grip(QSplitterHandle):
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.setPen(colour)
             painter.drawRoundedRect(mark.adjusted(-4, -3, 4, 3), 5, 5)
+
+
+def scrolled(widget: QWidget, name: str = "") -> QScrollArea:
+    """A frameless area of the widget's width in which it scrolls up and down.
+
+    Args:
+        widget: what is scrolled.
+        name: accessible name.
+    """
+    area = QScrollArea()
+    area.setWidgetResizable(True)
+    area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+    area.setFrameShape(QFrame.Shape.NoFrame)
+    area.setAccessibleName(name)
+    area.setWidget(widget)
+    return area
 
 
 def _filled(layout: L, parts: Iterable[Part], margins: Margins | None, spacing: int | None) -> L:

@@ -35,12 +35,12 @@ class PlotsAndTables(GripSplitter):
         if self._balanced == state:
             return
         self._balanced = state
+        self.set_adjustable(not self._tabs.collapsed)
         height = self.height() - self.handleWidth()
         lower = self._dragged or self._tabs.usual_height(height)
         if self._tabs.collapsed:
             lower = self._tabs.minimumHeight()
         self.setSizes([max(1, height - lower), lower])
-        self.set_adjustable(not self._tabs.collapsed)
 
     def _balanced_by_hand(self) -> None:
         if not self._tabs.collapsed:
