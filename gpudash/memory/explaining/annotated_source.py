@@ -17,7 +17,6 @@ from gpudash.memory.explaining.call_sites import GROWS_SHARE
 from gpudash.memory.explaining.patches import MOST_SOURCE_BYTES, LineChange, kept_lines, line_changes
 from gpudash.memory.explaining.whole_need import changes_the_run
 from gpudash.memory.frames import Frame, is_library
-from gpudash.memory.request_log import HeldLine
 from gpudash.system.foreign_files import LONGEST_LINE, read_regular
 from gpudash.telemetry.explanation import Explanation, Remedy, short
 
@@ -108,7 +107,8 @@ def read_source(
     file: str,
     change: Remedy | None,
     folder: str,
-    held: Mapping[int, HeldLine] | None = None,
+    held: Mapping[int, int] | None = None,
+    growth: Mapping[int, float] | None = None,
 ) -> AnnotatedSource | None:
     """A file with the facts about its lines; ``None`` if it cannot be read and none of it was stored.
 
@@ -117,7 +117,8 @@ def read_source(
         file: one of `source_files`.
         change: the change to show in it.
         folder: the program's folder, to which paths of diffs are relative.
-        held: what its lines hold at another moment; ``None`` for the one that is explained.
+        held: bytes by line at another moment; ``None`` for the moment that is explained.
+        growth: bytes that a line keeps from every step, at any moment; ``None`` for those that are explained.
     """
     kept = dict.fromkeys(held or (), "")
     kept |= {number: line for number, line in _kept(found, file, change, folder) if number > 0}
@@ -138,13 +139,13 @@ def read_source(
             if text.endswith("\n"):
                 lines.pop()
             rows = [SourceRow(number, _shown(line)) for number, line in enumerate(lines[:MOST_ROWS], 1)]
-            return _annotated(found, file, rows, change, folder, "", held)
+            return _annotated(found, file, rows, change, folder, "", held, growth)
         why = f"{short(file)} has changed since the run"
         kept = {number: _indented(number, line, lines) for number, line in kept.items()}
     if not kept:
         return None
     rows = list(_with_gaps(kept))
-    return _annotated(found, file, rows, change, folder, f"{why}; these are the lines that the run kept.", held)
+    return _annotated(found, file, rows, change, folder, f"{why}; these are the lines that the run kept.", held, growth)
 
 
 def held_source(file: str, held: Mapping[int, int], growth: Mapping[int, float]) -> AnnotatedSource | None:
@@ -177,13 +178,17 @@ def _annotated(
     change: Remedy | None,
     folder: str,
     note: str,
-    held: Mapping[int, HeldLine] | None,
+    held: Mapping[int, int] | None,
+    growth: Mapping[int, float] | None,
 ) -> AnnotatedSource:
     if held is None:
         held = _held_in(found, file)
-    fastest = max((line.growth for line in held.values()), default=0.0)
-    grows = {number: line.growth for number, line in held.items() if line.growth > 0}
-    grows = {number: growth for number, growth in grows.items() if growth >= GROWS_SHARE * fastest}
+    if growth is None:
+        growth = {one.line: one.bytes_per_step for one in found.growing if one.file == file}
+        fastest = max((one.bytes_per_step for one in found.growing), default=0.0)
+    else:
+        fastest = max(growth.values(), default=0.0)
+    grows = {number: rate for number, rate in growth.items() if rate > 0 and rate >= GROWS_SHARE * fastest}
     made = []
     for row in rows:
         remark = ""
@@ -193,8 +198,7 @@ def _annotated(
             and (file, row.number) == (found.where.file, found.where.line)
         ):
             remark = "stopped here"
-        size = held[row.number].bytes if row.number in held else 0
-        made.append(replace(row, bytes=size, growth=grows.get(row.number, 0.0), remark=remark))
+        made.append(replace(row, bytes=held.get(row.number, 0), growth=grows.get(row.number, 0.0), remark=remark))
     changes = [one for one in _changes(change) if _path(folder, one.file) == file]
     made = _with_changes(made, changes)
     way = _way(made, grows)
@@ -205,20 +209,14 @@ def _annotated(
     return AnnotatedSource(file, tuple(made), way, note, front)
 
 
-def _held_in(found: Explanation, file: str) -> dict[int, HeldLine]:
+def _held_in(found: Explanation, file: str) -> Mapping[int, int]:
     """What the lines of a file held when memory ran out."""
     held: dict[int, int] = defaultdict(int)
     for owner in found.owners:
         # This line was only the first to need a workspace; it does not hold it.
         if owner.file == file and owner.line is not None and owner.category != WORKSPACE:
             held[owner.line] += owner.bytes
-    fastest = max((growth.bytes_per_step for growth in found.growing), default=0.0)
-    grows = {
-        growth.line: growth.bytes_per_step
-        for growth in found.growing
-        if growth.file == file and growth.bytes_per_step >= GROWS_SHARE * fastest
-    }
-    return {number: HeldLine(held.get(number, 0), grows.get(number, 0.0)) for number in {*held, *grows}}
+    return held
 
 
 def _with_changes(rows: Sequence[SourceRow], changes: Sequence[LineChange]) -> list[SourceRow]:

@@ -524,7 +524,9 @@ class LinesPane(HeldSource):
         if self._study is not None:
             known, found = self._study.known, self._study.explanation
             stored = known.explanations.get(self._study.device.index, found)
-            source = read_source(stored, file, change_of(found), known.command.folder, held)
+            sizes = {line: one.bytes for line, one in held.items()}
+            growth = {line: one.growth for line, one in held.items()}
+            source = read_source(stored, file, change_of(found), known.command.folder, sizes, growth)
         if source is not None and any(row.kind != "gap" and row.text.strip() for row in source.rows):
             return source
         return super().read_file(file, held)
