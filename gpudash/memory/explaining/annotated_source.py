@@ -134,8 +134,8 @@ def read_source(
             why = f"{why}: {error.strerror}"
     if text is not None:
         lines = text.split("\n")
-        told = {number: line for number, line in kept.items() if line}
-        if all(number <= len(lines) and lines[number - 1].strip() == line.strip() for number, line in told.items()):
+        known = {number: line for number, line in kept.items() if line}
+        if all(number <= len(lines) and lines[number - 1].strip() == line.strip() for number, line in known.items()):
             if text.endswith("\n"):
                 lines.pop()
             rows = [SourceRow(number, _shown(line)) for number, line in enumerate(lines[:MOST_ROWS], 1)]

@@ -505,7 +505,7 @@ class StageCanvas(PanelPainting):
             self._two_rows(painter, inner, picture, inks[picture.tone])
             return
         # Both in one size: else the sentence would shrink beside a remark that is less important.
-        while self._beside(picture, bold, plain) > inner.width() and bold.pixelSize() > self._smallest:
+        while self._width_in_one_row(picture, bold, plain) > inner.width() and bold.pixelSize() > self._smallest:
             for font in (bold, plain):
                 font.setPixelSize(font.pixelSize() - 1)
         written = self._write(painter, inner, picture.sentence, bold, colours.text)
@@ -517,9 +517,9 @@ class StageCanvas(PanelPainting):
         bold, plain = self._font(FIGURE, bold=True), self._font(FIGURE)
         for font in (bold, plain):
             font.setPixelSize(max(self._smallest, round(font.pixelSize() * 0.9)))
-        return self._beside(picture, bold, plain) > width
+        return self._width_in_one_row(picture, bold, plain) > width
 
-    def _beside(self, picture: StagePicture, bold: QFont, plain: QFont) -> float:
+    def _width_in_one_row(self, picture: StagePicture, bold: QFont, plain: QFont) -> float:
         """Width of a sentence with its remark in one row."""
         taken = QFontMetricsF(bold).horizontalAdvance(picture.sentence)
         if picture.remark:
