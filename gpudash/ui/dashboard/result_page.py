@@ -31,6 +31,7 @@ from gpudash.ui.dashboard.tabs.verdict_page import Painted, VerdictPage
 from gpudash.ui.explanation.header import RemediesView
 from gpudash.ui.plots.canvas import label_font
 from gpudash.ui.plots.overlay import PEN_STYLES
+from gpudash.ui.plots.readout import SIDE_PX
 from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.labels import discard, set_role, title_label, worded_button, worded_label, wrapping_label
 from gpudash.ui.widgets.layouts import in_column, in_row
@@ -39,6 +40,9 @@ from gpudash.ui.widgets.tables import Column, Table
 
 LEAST_CHART_PX, LEAST_PLOT_PX = 150, 160
 """Minimum height of a readable chart, and of a plot beside a verdict, in logical pixels."""
+
+EDGE_PX = SIDE_PX - 1
+"""Room beside all of it within its border: its figures end where those of the readout end."""
 
 BOTTOM_PX, BELOW_HEAD_PX, GAP_PX = 6, 10, 6
 """Logical pixels: bottom margin, gap below the title, gap between parts."""
@@ -81,13 +85,13 @@ class ResultPage(QFrame):
             "Result", (Column("what"), Column("outcome", wide=True, wraps=True)), "The run reported nothing else."
         )
         self._side_figures = FiguresAside()
-        self._figures = in_row(1, margins=(14, 4, 14, 4), spacing=34)
+        self._figures = in_row(1, margins=(EDGE_PX, 4, EDGE_PX, 4), spacing=34)
         self._shown: list[tuple[str, str]] = []
         self._tiles: list[QWidget] = []
         self._build()
 
     def _build(self) -> None:
-        head = self._head = in_row((self._title, 1), margins=(14, 8, 8, 0), spacing=12)
+        head = self._head = in_row((self._title, 1), margins=(EDGE_PX, 8, EDGE_PX, 0), spacing=12)
         self._close = worded_button(CLOSE_TEXT, "Close the result (Esc); R brings it back", self.closed.emit)
         self._focus = FocusGroup(self, [self._close, *self.ending.buttons])
         head.addWidget(self._close, alignment=Qt.AlignmentFlag.AlignTop)
@@ -257,7 +261,7 @@ class FiguresAside(QScrollArea):
         panel = QWidget()
         panel.setMinimumWidth(1)  # with wider text, QScrollArea resizes it back and forth until the stack overflows
         panel.setProperty("role", "scrolled")
-        self._rows = in_column(margins=(14, 0, 12, 0), spacing=3)
+        self._rows = in_column(margins=(EDGE_PX, 0, EDGE_PX, 0), spacing=3)
         self._lines: list[QWidget] = []
         self._rest: QWidget | None = None
         self.column = in_column(self._rows, 1, parent=panel, margins=(0, 0, 0, 0), spacing=2 * GAP_PX)
@@ -341,7 +345,7 @@ class BadEnding(QWidget):
         actions = in_row(*self._buttons.values(), spacing=8)
         sentences = in_column(self._cause, self._more, spacing=3)
         self._upper = in_row((sentences, 1), actions, spacing=12)
-        in_column(self._upper, self.remedies, parent=self, margins=(14, 2, 8, 2), spacing=4)
+        in_column(self._upper, self.remedies, parent=self, margins=(EDGE_PX, 2, EDGE_PX, 2), spacing=4)
 
     @property
     def buttons(self) -> list[QPushButton]:
