@@ -84,12 +84,11 @@ QPushButton[role="chip"]:hover, QToolButton[role="chip"]:hover { border-color: $
 QPushButton[role="chip"]:checked { background: $accent; color: $on_accent; }
 QPushButton[role="chip"]:checked:focus { border-color: $text; }
 QPushButton[role="chip"]:focus, QToolButton[role="chip"]:focus { border: 2px solid $accent; padding: 0px 9px; }
-QToolButton { background: transparent; border: 1px solid transparent; border-radius: 4px; padding: 3px 6px 2px 6px;
-    min-height: 17px; }
+QToolButton { background: transparent; border: 1px solid transparent; border-radius: 4px; padding: 3px 6px 2px 6px; }
 QToolButton:hover { background: $button_hover; }
 QToolButton:focus { border-color: $accent; }
 QToolButton:checked { background: $button; }
-QToolButton[role="browse"] { background: $button; border-color: $border; padding: 3px 7px 2px 7px; }
+QToolButton[role="browse"] { background: $button; border-color: $border; padding: 3px 7px 2px 7px; min-height: 17px; }
 QToolButton[role="browse"]:hover { background: $button_hover; border-color: $muted; }
 QToolButton[role="browse"]:focus { border-color: $accent; }
 QToolButton[role="browse"]:disabled { color: $muted; background: $panel; }
@@ -101,7 +100,7 @@ QToolButton[role="legend"] { color: $muted; min-height: 16px; padding: 3px 2px; 
 QToolButton[role="legend"][popupMode="2"] { padding-right: 14px; }
 QToolButton[role="legend"]:checked { background: transparent; }
 QToolButton[role="legend"]:hover { background: $button_hover; }
-QToolButton[role="only"] { color: $accent; min-height: 0px; padding: 0px; margin: 0px; border: 0px; font-size: 7pt; }
+QToolButton[role="only"] { color: $accent; padding: 0px; margin: 0px; border: 0px; font-size: 7pt; }
 QGraphicsView { background: transparent; border: 0px; }
 
 QLineEdit, QPlainTextEdit, QTextEdit, QAbstractSpinBox, QComboBox {
