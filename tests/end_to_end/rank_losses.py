@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,15 @@ def losses_alone(spec: TrainingSpec) -> list[float]:
     """The losses of one process with the batch of all ranks."""
     records: list[Any] = []
     Run(RunRequest(spec.joined_spec, "cpu", 1), Requests(), records.append, time.monotonic).perform()
-    return [record.loss for record in records if isinstance(record, StepFinished)]
+    return [record.loss or math.nan for record in records if isinstance(record, StepFinished)]
 
 
-def losses_of_shown_program(folder: Path, spec: TrainingSpec, device: str, *simulation: Simulation) -> list[float]:
+def losses_of_shown_program(
+    folder: Path, spec: TrainingSpec, device: str, simulation: Simulation | None = None
+) -> list[float]:
     """The losses that the program prints which gpudash shows for a spec, run by two ranks of torchrun in ``folder``."""
     program = folder / "shown.py"
-    program.write_text(code(spec, device, *simulation))
+    program.write_text(code(spec, device, simulation))
     launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--local-addr=127.0.0.1")
     variables = {"GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(Path.cwd())}
     done = run_python(folder, *launch, str(program), extra=variables)
