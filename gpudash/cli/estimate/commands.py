@@ -20,7 +20,7 @@ from gpudash.cli.terminal.output import (
     NoGpuError,
     RequestError,
 )
-from gpudash.cli.terminal.workload_flags import SpecHelp, has_fields, no_workload, parsed_fields
+from gpudash.cli.terminal.workload_flags import SpecHelp, given_fields, has_fields, no_workload, parsed_fields
 from gpudash.specs import ModelSpec, Spec, TrainingSpec, build, workloads
 from gpudash.specs.invalid import did_you_mean
 from gpudash.specs.model import BUILT, SERVE
@@ -221,10 +221,7 @@ def _renamed(word: str) -> str:
 
 def _command(spec_type: type[Spec]) -> Callable[..., int]:
     def command(*, spec: Any = None, options: Any = None) -> int:
-        given = {}
-        if spec is not None:
-            given = {name: getattr(spec, name) for name in spec.model_fields_set}
-        return _predicted(spec_type, given, options or EstimateOptions())
+        return _predicted(spec_type, given_fields(spec), options or EstimateOptions())
 
     command.__annotations__ = {
         "spec": Annotated[spec_type | None, Parameter(name="*")],

@@ -22,7 +22,7 @@ from gpudash.devices.names import (
     Device,
     Gpu,
     Simulation,
-    cuda_order,
+    cuda_order_here,
     default_device,
     gpus_by_torch,
     kind_of,
@@ -40,7 +40,7 @@ from gpudash.system.files import make_private_folder, written_whole
 from gpudash.system.folders import data_folder
 from gpudash.system.foreign_files import read_regular
 from gpudash.telemetry.readings import NEVER_READ
-from gpudash.telemetry.records import Note, State, Topic
+from gpudash.telemetry.records import Note, State, Topic, size_in
 from gpudash.telemetry.store import Store
 from gpudash.units import GIB, MIB
 
@@ -136,9 +136,7 @@ class Machine:
 
     def cuda_order(self) -> CudaOrder:
         """torch's numbering of the GPUs NVML lists."""
-        return cuda_order(
-            self._monitor.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER")
-        )
+        return cuda_order_here(self._monitor.gpus)
 
     def default_device(self) -> str:
         """Where a run of the session takes place unless told otherwise: on the first simulated card that was asked for
@@ -243,10 +241,9 @@ class Machine:
             rows = self._store.processes(memory) if memory != HOST else ()
         others = []
         for row in rows:
-            size, pid = row.get("memory_bytes"), row.get("pid")
-            if isinstance(size, int | float) and isinstance(pid, int | float) and pid != os.getpid():
-                name, user = str(row.get("name") or ""), str(row.get("user") or "")
-                others.append(other_process(int(size), int(pid), name, user))
+            size, pid = size_in(row.get("memory_bytes")), size_in(row.get("pid"))
+            if size is not None and pid is not None and pid != os.getpid():
+                others.append(other_process(size, pid, str(row.get("name") or ""), str(row.get("user") or "")))
         context = None
         if memory != HOST:
             context = self.context_bytes(memory) or measured_context(memory)
@@ -256,22 +253,22 @@ class Machine:
         """When the driver last listed the processes of a GPU, and the bytes of one; ``None`` when it was not there."""
         with self._store.lock:
             time_s, rows = self._store.process_list(uuid)
-        sizes = (row.get("memory_bytes") for row in rows if row.get("pid") == pid)
-        return next(((time_s, int(size)) for size in sizes if isinstance(size, int | float)), None)
+        sizes = (size_in(row.get("memory_bytes")) for row in rows if row.get("pid") == pid)
+        return next(((time_s, size) for size in sizes if size is not None), None)
 
     def lists_any(self, pids: Container[int]) -> bool:
         """Whether a driver's newest list of a GPU's processes has one of these."""
         with self._store.lock:
             return any(row.get("pid") in pids for gpu in self._monitor.gpus for row in self._store.processes(gpu.uuid))
 
-    def own_bytes(self, uuid: str) -> int | None:
+    def own_bytes(self, uuid: str | None) -> int | None:
         """What this process has of a GPU; ``None`` while the driver has not told since a run's own process was ours."""
         with self._store.lock:
             found = self._store.latest("gpu", "process_bytes", uuid)
         is_old = found.time_s is None or found.time_s <= self._released_s
-        if not is_old and isinstance(found.value, int | float):
-            return int(found.value)
-        return None
+        if is_old:
+            return None
+        return found.size
 
     def context_bytes(self, uuid: str) -> int | None:
         """What our CUDA context takes of a GPU; ``None`` where the driver does not tell, or nothing of ours is there.
@@ -345,17 +342,16 @@ class Machine:
             reason = f" ({self.problem.rstrip('.')})"
         raise ValueError(f"There is no device {name!r}{reason}; there is: {there}.")
 
-    def latest(self, memory: str, metric: str) -> int | None:
-        """The newest reading of the host or of a GPU; ``None`` when there is none."""
+    def latest(self, memory: str | None, metric: str) -> int | None:
+        """The newest reading of the host or of a GPU; ``None`` when there is none, or for no memory."""
+        if memory is None:
+            return None
         if memory == HOST:
             table, device = ("host", None)
         else:
             table, device = ("gpu", memory)
         with self._store.lock:
-            value = self._store.latest(table, metric, device).value
-        if isinstance(value, (int, float)):
-            return int(value)
-        return None
+            return self._store.latest(table, metric, device).size
 
     def knows_enough(self, now_s: float) -> bool:
         """Whether a run can be started: torch, if expected, and the machine are known, or the latter had its time."""
@@ -459,13 +455,15 @@ class EnergyCounters:
             reading = self._store.latest("gpu", "energy_j", uuid)
         if reading.time_s is None:
             return NOT_READ_YET
-        if reading.state is State.OK and isinstance(reading.value, (int, float)):
-            return reading.time_s, float(reading.value)
+        if reading.state is State.OK and reading.number is not None:
+            return reading.time_s, float(reading.number)
         return NOT_REPORTED
 
 
-def measured_context(uuid: str) -> int | None:
-    """Bytes that the context of an earlier run took on a GPU; ``None`` when none was measured."""
+def measured_context(uuid: str | None) -> int | None:
+    """Bytes that the context of an earlier run took on a GPU; ``None`` when none was measured, or for no GPU."""
+    if uuid is None:
+        return None
     return _known_contexts().get(uuid)
 
 

@@ -127,6 +127,37 @@ class RunFacts:
     label: RunText = field(default_factory=RunText)
     of_demo: bool = False
 
+    @classmethod
+    def of(
+        cls,
+        number: int,
+        view: RunView,
+        *,
+        spec: Mapping[str, Any],
+        peak_bytes: int | None,
+        outline: tuple[int | None, ...],
+        label: RunText,
+    ) -> RunFacts:
+        """A run that is in view; what is not in the view is given."""
+        loss = view.metrics.get("loss")
+        return cls(
+            number=number,
+            workload=view.workload,
+            device=view.device,
+            spec=spec,
+            simulated=view.simulated,
+            status=view.status,
+            began_s=view.began_s,
+            seconds=view.seconds,
+            peak_bytes=peak_bytes,
+            own_peak_bytes=view.peak_allocated_bytes,
+            steps=view.step,
+            loss=None if loss is None else loss.last,
+            outline=outline,
+            label=label,
+            of_demo=view.of_demo,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -185,23 +216,13 @@ def _runs(recording: Recording, stopped: Callable[[], bool]) -> tuple[RunFacts, 
     found = []
     for number, view in enumerate(views, 1):
         uuid = uuids.get(view.device)
-        loss = view.metrics.get("loss")
-        facts = RunFacts(
-            number=number,
-            workload=view.workload,
-            device=view.device,
+        facts = RunFacts.of(
+            number,
+            view,
             spec=_spec(view.spec),
-            simulated=view.simulated,
-            status=view.status,
-            began_s=view.began_s,
-            seconds=view.seconds,
             peak_bytes=_peak(recording, view, uuid, last, stopped),
-            own_peak_bytes=view.peak_allocated_bytes,
-            steps=view.step,
-            loss=None if loss is None else loss.last,
             outline=_outline(recording, view, uuid, last, stopped),
             label=run_text(recording.meta, number),
-            of_demo=view.of_demo,
         )
         found.append(facts)
     return tuple(found)

@@ -20,7 +20,7 @@ from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.recorder import RecordingError, being_written, log_files
 from gpudash.telemetry.recording.schema import Rows
 from gpudash.telemetry.recording.untrusted_database import UntrustedDatabase
-from gpudash.telemetry.records import Event, Record, Sample, State, Table, Value, event_from_json
+from gpudash.telemetry.records import Event, Record, Sample, State, Table, Value, event_from_json, size_in
 
 MOST_GAPS = 200
 """Most damaged places of a table that are skipped in one pass."""
@@ -441,10 +441,7 @@ class Recording(TableReader):
                     state = "ok"
                 else:
                     state = sample.states.get(metric, State.STALE).value
-                number = None
-                if isinstance(pid, int | float):
-                    number = int(pid)
-                yield ReadingRow(sample.time_s, table, sample.device, metric, value, state, number)
+                yield ReadingRow(sample.time_s, table, sample.device, metric, value, state, size_in(pid))
 
     def _run(self, row: sqlite3.Row) -> RunRow | None:
         number, texts = row["id"], (row["workload"], row["status"])

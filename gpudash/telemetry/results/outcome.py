@@ -79,11 +79,8 @@ def predicted_step(run: RunView) -> Iterator[Row]:
 
 def run_figures(run: RunView) -> list[Row]:
     """A few figures of a run, its subject first: names and values."""
-    explanation = None
-    if run.error is not None:
-        explanation = run.error.explanation
-    if explanation is not None:
-        return [*_memory_figures(explanation), *_cost_figures(run)]
+    if run.error is not None and run.error.explanation is not None:
+        return [*_memory_figures(run.error.explanation), *_cost_figures(run)]
     rows = (row for row in _sensible(lambda result: _main_figures(run, result), run.result) if row[0] != LEFT_OUT)
     return [*rows, *_cost_figures(run)]
 

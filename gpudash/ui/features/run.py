@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -23,6 +22,7 @@ from PySide6.QtWidgets import (
 from gpudash.session.live.machine import program_of_run
 from gpudash.session.live.running import DEFAULT_STEPS, MOST_STEPS
 from gpudash.session.watching.attaching.candidates import Candidate, candidates
+from gpudash.system.threads import started
 from gpudash.telemetry.records import Event, Note, RunEnd, Topic
 from gpudash.telemetry.runs import WATCH, RunView, run_of
 from gpudash.ui.dashboard.banner import python_of, report_of
@@ -384,8 +384,7 @@ class AttachDialog(QDialog):
         self.resize(*SIZE)
         self.pid.setFocus()
         self._pid_changed()
-        self._thread = threading.Thread(target=self._list_processes, name="gpudash-processes", daemon=True)
-        self._thread.start()
+        self._thread = started("gpudash-processes", self._list_processes)
         self._timer = QTimer(self)
         self._timer.setInterval(POLL_MS)
         self._timer.timeout.connect(self.poll)

@@ -50,7 +50,7 @@ from gpudash.ui.widgets.layouts import in_column, in_halves
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, Index, Table
 from gpudash.ui.widgets.text_size import scaled
-from gpudash.units import format_dates
+from gpudash.units import format_dates, listed
 
 logger = logging.getLogger(__name__)
 
@@ -408,10 +408,8 @@ FIGURES_SHARE = 0.3
 
 def comparison_title(names: Sequence[str]) -> str:
     """The title of a comparison of runs with these names."""
-    more = ""
-    if len(names) > 2:
-        more = f" and {len(names) - 2} more"
-    return f"{names[0]} vs {names[1]}{more}"
+    first, *others = names
+    return f"{first} vs {listed(others, 1)}"
 
 
 def short_title(names: Sequence[str], longest: int) -> str:
