@@ -102,15 +102,19 @@ def _estimate_callable(
         raise RequestError("--as-cuda is for your own code, and no --callable is given.", AS_CUDA_FORM)
     if download_config and model is None:
         raise RequestError("--download-config is for a model, and no --model is given.", SAY_A_NAME)
+    options = options or EstimateOptions()
     if model is not None:
         if download_config:
             fetch_config(model)
-        return _estimate_model(model, arguments, callable, python, options or EstimateOptions())
+        return _estimate_model(model, arguments, callable, python, options)
     if arguments or callable is None:
         raise _wrong_workload(arguments, callable, python)
     _require_function(callable)
-    program = _program(python)
-    options = options or EstimateOptions()
+    return _estimate_function(callable, steps, options, _program(python), as_cuda=as_cuda)
+
+
+def _estimate_function(callable: str, steps: int, options: EstimateOptions, program: str, *, as_cuda: bool) -> int:
+    """Predict the memory of a user's function, by the Python ``program``."""
     if options.preset is not None:
         raise RequestError("--preset: only workloads have presets.", "Leave it out, or name a workload.")
 

@@ -407,14 +407,17 @@ class RemoteMachine:
             elif greeted and now_s - heard_s > GAP_S and not gap:
                 gap = True
                 self._gap(now_s)
-            if greeted and now_s - heard_s > SILENT_S:
-                return f"The link to {self.name} was lost (nothing came for {format_duration(SILENT_S)})"
-            if not greeted and now_s - heard_s > quiet_s:
-                waited = format_duration(quiet_s)
-                return f"{self.name} has not told anything within {waited}; see what {self.host.login} says"
+            if now_s - heard_s > (SILENT_S if greeted else quiet_s):
+                return self._silence(greeted=greeted, quiet_s=quiet_s)
             # Inside the loop: the recorder also commits when nothing arrives.
             self._recorder.tick()
         return None
+
+    def _silence(self, *, greeted: bool, quiet_s: float) -> str:
+        if greeted:
+            return f"The link to {self.name} was lost (nothing came for {format_duration(SILENT_S)})"
+        waited = format_duration(quiet_s)
+        return f"{self.name} has not told anything within {waited}; see what {self.host.login} says"
 
     def _greet(self, line: bytes, now_s: float) -> bool:
         """Whether this is the reader's greeting, with which the connection is up."""
