@@ -14,6 +14,7 @@ from gpudash.cli.estimate.answer import EstimateOptions, draws_curve, execute
 from gpudash.cli.estimate.download import SAY_A_NAME
 from gpudash.cli.estimate.download import download_config as fetch_config
 from gpudash.cli.estimate.serving import estimate_serving, is_serving, task_of
+from gpudash.cli.terminal.flags import python_program, require_function
 from gpudash.cli.terminal.interruption import interruptible
 from gpudash.cli.terminal.output import (
     DEVICES,
@@ -109,8 +110,8 @@ def _estimate_callable(
         return _estimate_model(model, arguments, callable, python, options)
     if arguments or callable is None:
         raise _wrong_workload(arguments, callable, python)
-    _require_function(callable)
-    return _estimate_function(callable, steps, options, _program(python), as_cuda=as_cuda)
+    require_function(callable)
+    return _estimate_function(callable, steps, options, python_program(python), as_cuda=as_cuda)
 
 
 def _estimate_function(callable: str, steps: int, options: EstimateOptions, program: str, *, as_cuda: bool) -> int:
@@ -179,24 +180,6 @@ def _wrong_workload(arguments: Sequence[str], callable: str | None, python: str 
     return wrong
 
 
-def _require_function(callable: str) -> None:
-    """Reject what cannot name a function, before any process starts for it."""
-    module, _, function = callable.rpartition(":")
-    names = [function]
-    if not module.endswith(".py"):  # a file may have any name, such as train-gpt.py
-        names += module.split(".")
-    if not all(name.isidentifier() for name in names):
-        way = "Write package.module:function or folder/file.py:function."
-        raise RequestError(f"--callable {callable!r} names no function.", way)
-
-
-def _program(python: str | None) -> str:
-    program = sys.executable if python is None else shutil.which(python)
-    if program is None:
-        raise RequestError(f"--python {python!r} is no program.", "Name a Python, such as .venv/bin/python.")
-    return program
-
-
 def _estimate_model(
     path: str, arguments: Sequence[str], callable: str | None, python: str | None, options: EstimateOptions
 ) -> int:
@@ -214,7 +197,7 @@ def _estimate_model(
             "gpudash estimate model --help and gpudash estimate --task serve --help list their flags.",
         )
     given = {**parsed_fields(ModelSpec, [_renamed(word) for word in arguments]), "path": path}
-    return _predicted(ModelSpec, given, options, _program(python))
+    return _predicted(ModelSpec, given, options, python_program(python))
 
 
 def _renamed(word: str) -> str:

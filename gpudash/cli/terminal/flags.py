@@ -5,6 +5,8 @@ Annotations are evaluated at run time: the parser reads them from dataclasses th
 loaded here, because every command and every help page loads this module.
 """
 
+import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -143,6 +145,33 @@ class SimulateOptions:
             if len(self.simulate) > MOST_SIMULATED:
                 remedy = f"Leave {len(self.simulate) - MOST_SIMULATED} of them out."
             raise RequestError(f"{str(error).rstrip('.')}.", remedy) from None
+
+
+def require_function(callable: str) -> None:
+    """Reject what cannot name a function, before any process starts for it.
+
+    Raises:
+        RequestError: if it cannot.
+    """
+    module, _, function = callable.rpartition(":")
+    names = [function]
+    if not module.endswith(".py"):  # a file may have any name, such as train-gpt.py
+        names += module.split(".")
+    if not all(name.isidentifier() for name in names):
+        way = "Write package.module:function or folder/file.py:function."
+        raise RequestError(f"--callable {callable!r} names no function.", way)
+
+
+def python_program(python: str | None) -> str:
+    """The Python given to ``--python``; this one by default.
+
+    Raises:
+        RequestError: if there is no such program.
+    """
+    program = sys.executable if python is None else shutil.which(python)
+    if program is None:
+        raise RequestError(f"--python {python!r} is no program.", "Name a Python, such as .venv/bin/python.")
+    return program
 
 
 def _require_targets(notify: list[str]) -> None:

@@ -39,6 +39,7 @@ from gpudash.specs import Spec, build, workloads
 from gpudash.system.files import make_private_folder, written_whole
 from gpudash.system.folders import data_folder
 from gpudash.system.foreign_files import read_regular
+from gpudash.system.foreign_text import json_object
 from gpudash.telemetry.readings import NEVER_READ
 from gpudash.telemetry.records import Note, State, Topic, size_in
 from gpudash.telemetry.store import Store
@@ -484,10 +485,8 @@ def _contexts_file() -> Path:
 
 def _known_contexts() -> dict[str, int]:
     try:
-        found = json.loads(read_regular(_contexts_file(), MOST_CONTEXTS_BYTES))
+        found = json_object(read_regular(_contexts_file(), MOST_CONTEXTS_BYTES)) or {}
     except (OSError, ValueError):
-        return {}
-    if not isinstance(found, dict):
         return {}
     return {uuid: size for uuid, size in found.items() if isinstance(size, int) and size in PLAUSIBLE_BYTES}
 

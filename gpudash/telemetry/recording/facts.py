@@ -4,7 +4,6 @@ memory and loss. Also what the user adds to it: lock, names, tags, notes, and wh
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sqlite3
@@ -16,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from gpudash.system.foreign_text import json_object
 from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.pages import newest_digest
 from gpudash.telemetry.recording.reading import LONGEST_S, Recording, open_recording
@@ -365,7 +365,7 @@ def _uuids(recording: Recording) -> dict[str, str]:
     found: dict[str, str] = {}
     notes = f"SELECT json FROM event WHERE kind = 'Note' AND json LIKE '%torch_names%' LIMIT {MOST_NOTES}"
     for row in recording.select(notes):
-        details = _read(row).get("details")
+        details = (json_object(row[0]) or {}).get("details")
         names = None
         if isinstance(details, dict):
             names = details.get("torch_names")
@@ -408,16 +408,6 @@ def _duration(recording: Recording) -> float | None:
             if isinstance(time_s, int | float) and time_s < LONGEST_S:
                 ends.append(float(time_s))
     return max(ends, default=None)
-
-
-def _read(row: sqlite3.Row) -> dict[str, Any]:
-    try:
-        found = json.loads(row[0])
-    except (ValueError, TypeError, RecursionError):
-        return {}
-    if isinstance(found, dict):
-        return found
-    return {}
 
 
 def wall_clock_s(text: str) -> float | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import json
 import re
 import sqlite3
 import tempfile
@@ -15,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from gpudash.system.foreign_files import copy_regular, open_regular, reads_within, require_regular
+from gpudash.system.foreign_text import json_object
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.recorder import RecordingError, being_written, log_files
@@ -454,7 +454,7 @@ class Recording(TableReader):
         ):
             self.damaged("run", "a run has no name or time")
             return None
-        return RunRow(number, texts[0], _mapping(row["spec"]), texts[1], *times)
+        return RunRow(number, texts[0], (json_object(row["spec"]) or {}), texts[1], *times)
 
 
 def open_recording(path: Path) -> Recording:
@@ -570,7 +570,7 @@ def _sample(table: Table, row: sqlite3.Row, names: Mapping[str, _Kinds]) -> Samp
     text = row["states"]
     states = {}
     if text:
-        states = {name: _state(word) for name, word in _mapping(text).items() if name in names}
+        states = {name: _state(word) for name, word in (json_object(text) or {}).items() if name in names}
     # Only values of the column's type: an untrusted file may contain anything.
     values: dict[str, Value] = {name: value for name, kinds in names.items() if isinstance(value := row[name], kinds)}
     values.update((name, None) for name in names if name in states and name not in values)
@@ -583,18 +583,6 @@ def _state(text: Any) -> State:
         return State(text)
     except ValueError:
         return State.STALE
-
-
-def _mapping(text: Any) -> Mapping[str, Any]:
-    try:
-        value = {}
-        if text:
-            value = json.loads(text)
-    except (ValueError, TypeError, RecursionError):
-        return {}
-    if isinstance(value, dict):
-        return value
-    return {}
 
 
 def _in_order(records: Iterator[R]) -> Iterator[R]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gpudash.system.files import make_private_folder, written_whole
 from gpudash.system.foreign_files import read_regular
+from gpudash.system.foreign_text import json_object
 from gpudash.telemetry.recording.reading import is_locked
 from gpudash.telemetry.recording.recorder import being_written, log_files
 from gpudash.telemetry.recording.schema import SUFFIX, traces_of
@@ -220,11 +221,10 @@ def _delete(path: Path) -> bool:
 
 def _read(trash: Path) -> Mapping[str, float]:
     try:
-        found = json.loads(read_regular(trash / INDEX, MOST_INDEX_BYTES))
+        found = json_object(read_regular(trash / INDEX, MOST_INDEX_BYTES)) or {}
     except (OSError, ValueError):
         return {}
-    numbers = found.items() if isinstance(found, dict) else ()
-    return {name: float(value) for name, value in numbers if isinstance(value, int | float)}
+    return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
 
 
 def _write(trash: Path, since: Mapping[str, float]) -> None:
