@@ -15,9 +15,6 @@ from gpudash.ui.dashboard.showing.overlay import ShownOverlay
 from gpudash.ui.dashboard.showing.prediction import ShownPrediction
 from gpudash.ui.plots.view import TimeView
 
-UNDIVIDED = "no stack recorded"
-"""Colour of memory of which it is not known what it holds."""
-
 
 class ShownPlots:
     """The plots of the device, the run and the prediction that are shown."""
@@ -86,17 +83,11 @@ class ShownPlots:
         return [keys[name] for name in names if name in keys]
 
     def _of_memory(self, plot: PlotSpec, selected: str) -> PlotSpec:
-        """The memory plot, with a simulated card named as its chip does, and what is allocated beside ribbons.
-
-        Where the ribbons end, that is in the colour of memory of unknown kind, and not in that of weights.
-        """
+        """The memory plot, with a simulated card named as its chip does."""
         live = self._session.live
         if live is not None and selected in live.machine.simulated.chosen:
             found = (known_product(one.product) for one in self._session.devices() if one.uuid == selected)
             product = next(found, "")
             if product:
                 plot = replace(plot, title=f"{plot.title} · {product}")
-        if self._device.requests is not None:
-            curves = (replace(one, colour=UNDIVIDED) if one.name == "allocated" else one for one in plot.curves)
-            plot = replace(plot, curves=tuple(curves))
         return plot
