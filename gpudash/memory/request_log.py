@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from gpudash.drawing.ribbons import Allocations
 from gpudash.memory.allocator.trace import WORKSPACE
+from gpudash.memory.explaining.call_sites import growth_rate
 from gpudash.memory.frames import Frame, site_of
 from gpudash.telemetry.explanation import NO_STACK, site_name
 
@@ -29,6 +30,9 @@ MOST_GROWTH_STEPS, LEAST_GROWTH_STEPS = 20, 3
 
 GROWING_SHARE = 0.6
 """Of these steps, in which a line has left something that stays."""
+
+LEAST_STRIDES = 4
+"""Steps in which a line has to leave something behind to be known to do so at every n-th."""
 
 OUTSIDE = " <module>"
 """What Python calls code outside of functions."""
@@ -320,7 +324,7 @@ class RequestLog:
 def _growth(
     found: Allocations, there: NDArray[np.int64], steps: NDArray[np.float64], lines: int
 ) -> NDArray[np.float64]:
-    """Bytes that each line keeps of every step.
+    """Bytes that each line keeps of every step, on average where it keeps something of every n-th alone.
 
     What is there of the last steps may go with the next one, as gradients do; what is there of as many steps before
     them stays. A line keeps something of every step where most of those have left something behind: what was allocated
@@ -342,7 +346,35 @@ def _growth(
     pairs = np.unique(site * count + step[inside])
     in_steps = np.bincount(pairs // count, minlength=lines)
     sizes = np.bincount(site, found.size[there[inside]], lines)
-    return np.where(in_steps >= GROWING_SHARE * count, sizes / count, growth)
+    growth = np.where(in_steps >= GROWING_SHARE * count, sizes / count, growth)
+    there = there[found.born[there] >= 0]
+    of_steps = steps.searchsorted(found.place[found.born[there]], "right") + 1
+    order = np.argsort(found.site[there], kind="stable")
+    begins = np.flatnonzero(np.diff(found.site[there][order])) + 1
+    for of_line in np.split(order, begins):
+        if len(of_line) >= LEAST_STRIDES and not growth[found.site[there[of_line[0]]]]:
+            rate = _strided(of_steps[of_line], found.size[there[of_line]], len(steps) + 1)
+            growth[found.site[there[of_line[0]]]] = rate
+    return growth
+
+
+def _strided(of_steps: NDArray[np.int64], sizes: NDArray[np.int64], now: int) -> float:
+    """Bytes a step that allocations of every n-th step keep; 0.0 where they are of other steps.
+
+    Args:
+        of_steps: the step of each allocation that is there.
+        sizes: bytes of each.
+        now: the present step.
+    """
+    known, place = np.unique(of_steps, return_inverse=True)
+    # What every step leaves is judged by the last steps alone, and a few steps are too few for any distance.
+    if not LEAST_STRIDES <= len(known) <= now / 2:
+        return 0.0
+    totals = np.bincount(place, sizes).astype(np.int64)
+    rate = growth_rate(dict(zip(known.tolist(), totals.tolist(), strict=True)), now, LEAST_STRIDES)
+    if rate is None or rate.stride <= 1.0:
+        return 0.0
+    return rate.bytes_per_step
 
 
 class RequestLogs:

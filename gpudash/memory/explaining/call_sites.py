@@ -354,8 +354,18 @@ class GrowthNotice:
         return True
 
 
+def no_keeper(_growth: Growth) -> str:
+    """Knows of no line which statement keeps what it allocates."""
+    return ""
+
+
 def growth_warning(
-    growing: Sequence[Growth], device: str, time_s: float, run_id: int, source: SourceLine = no_source
+    growing: Sequence[Growth],
+    device: str,
+    time_s: float,
+    run_id: int,
+    source: SourceLine = no_source,
+    keeper: Callable[[Growth], str] = no_keeper,
 ) -> Warning:
     """The warning about growing lines.
 
@@ -363,6 +373,7 @@ def growth_warning(
         growing: the lines, the fastest first.
         device: device with the memory: a GPU's UUID, or "host".
         source: reads the line's source if ``growing`` lacks it.
+        keeper: place of the statement that keeps what a line allocates; "" if it is that line, or unknown.
     """
     sentences = []
     causes = []
@@ -371,8 +382,14 @@ def growth_warning(
         if not first.text:
             first = replace(first, text=source(first.file, first.line).strip())
         size = format_bytes(first.bytes_at_once)
-        sentences.append(f"{first.place} keeps {size} of {first.every} since step {first.first_step}.")
-        causes.append(f"{first.place}, {size} {every_steps(first.stride, 'a step')}")
+        holder = keeper(first)
+        allocated = ""
+        if holder:
+            allocated = f" that {first.place} allocates"
+        sentences.append(
+            f"{holder or first.place} keeps {size}{allocated} of {first.every} since step {first.first_step}."
+        )
+        causes.append(f"{holder or first.place}, {size} {every_steps(first.stride, 'a step')}{allocated}")
     return Warning(
         time_s=time_s,
         run_id=run_id,

@@ -8,16 +8,20 @@ go. A line without such a statement, or a file that cannot be read, has none.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
 from gpudash.memory.explaining.call_sites import SourceLine
+from gpudash.memory.frames import Frame, is_library
 from gpudash.memory.snapshot.source_edits import Functions, Loop, SourceFile, functions_of, source_lines
-from gpudash.telemetry.explanation import Rewrite
+from gpudash.telemetry.explanation import Growth, Rewrite, short
 
 MOST_KEEPERS = 3
 """Most keeping lines for which there is advice."""
+
+MOST_CALLERS = 30
+"""Most lines of the program, among those that led to what is kept, whose results are traced."""
 
 MOST_CALLS = 3
 """Most functions of the program through which a value is traced."""
@@ -89,6 +93,11 @@ class Keeper:
     in_hook: bool = False
     span: tuple[int, int, int, int] | None = None
 
+    @property
+    def shown_place(self) -> str:
+        """The statement's short name: "train.py:44 (losses.append(loss))"."""
+        return f"{short(self.place[0])}:{self.place[1]} ({self.statement})"
+
     def edit(self, *, is_number: bool) -> str:
         """The statement with what it should keep instead.
 
@@ -137,6 +146,9 @@ class Keeper:
             first = loop.body[0].lineno
             detached = ", ".join(f"{one}.detach()" for one in self.name.split(", "))
             return {first: (f"{source.indent(first)}{self.name} = {detached}", source.lines[first - 1])}
+        # A hook's lambda is only a part of its line.
+        if _one_line(statement) != self.statement:
+            return None
         if not written:
             written = f"{self.before}{self.kept(is_number=is_number)}{self.after}"
         last = statement.end_lineno or line
@@ -193,6 +205,32 @@ def keepers(makers: Sequence[Place], source: SourceLine) -> list[Keeper]:
         if found:
             break
     return list(found.values())[:MOST_KEEPERS]
+
+
+def makers_of(growing: Sequence[Growth], stacks: Iterable[Sequence[tuple[str, int, str]]]) -> list[Place]:
+    """Lines whose result may be what is kept: those that grow, and their callers, the outermost first."""
+    called: dict[Place, None] = {}
+    for stack in stacks:
+        for file, line, name in reversed(stack):
+            if not is_library(Frame(file, line, name)):
+                # A dict as an ordered set; a line in several stacks has its first position.
+                called[file, line] = None
+    own = [(growth.file, growth.line) for growth in growing]
+    return list(dict.fromkeys([*own, *list(called)[:MOST_CALLERS]]))
+
+
+def keeper_of(growth: Growth, stacks: Iterable[Sequence[tuple[str, int, str]]], source: SourceLine) -> str:
+    """Place of the statement that keeps what a line allocates; "" if that line does, or the source does not show it.
+
+    Args:
+        growth: the line.
+        stacks: those with which it allocates, innermost line first.
+        source: reads lines of the program.
+    """
+    found = keepers(makers_of([growth], stacks), source)
+    if not found or found[0].place == (growth.file, growth.line):
+        return ""
+    return found[0].shown_place
 
 
 def _parsed(text: str) -> ast.Module | None:
@@ -280,7 +318,11 @@ def _hooks(module: ast.AST) -> Iterator[tuple[ast.FunctionDef, set[str]]]:
         if not isinstance(node, ast.Call) or _method(node) not in HOOKS:
             continue
         for argument in node.args:
-            if isinstance(argument, ast.Call):
+            if isinstance(argument, ast.Lambda):
+                statement = ast.copy_location(ast.Expr(argument.body), argument.body)
+                hook = ast.FunctionDef("<lambda>", argument.args, [statement], [])
+                yield hook, _module_of(hook)
+            elif isinstance(argument, ast.Call):
                 makers.add(_name_of(argument))
             else:
                 registered.add(ast.unparse(argument).rpartition(".")[2])
