@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpudash.memory.allocator.trace import WORKSPACE
-from gpudash.memory.explaining.call_sites import SourceLine, growing_lines, no_source
+from gpudash.memory.explaining.call_sites import LEAST_KEPT, SourceLine, growing_lines, no_source
 from gpudash.memory.explaining.explain import SHARE_OF_LEAK, explain
 from gpudash.memory.explaining.memory_state import MemoryState
 from gpudash.memory.explaining.remedies import (
@@ -24,7 +24,7 @@ from gpudash.memory.explaining.remedies import (
     smaller_activations,
     smaller_workspace,
 )
-from gpudash.memory.explaining.whole_need import need_on_card
+from gpudash.memory.explaining.whole_need import changes_the_run, need_on_card
 from gpudash.memory.explaining.wording import mostly_from
 from gpudash.memory.snapshot.causes.activations import smaller_steps
 from gpudash.memory.snapshot.causes.batch_size import is_of_single_samples
@@ -303,8 +303,36 @@ def remedies(
     cause, smaller = _in_the_program(case, settings)
     if cause is None:
         cause = ProgramCause("")
-    suggested = ordered((*kept, *cause.remedies, *replayed, *smaller))
-    return Found(suggested, note, cause.text, savings(case), need)
+    lasting = [*kept, *cause.remedies]
+    others = _put_off((*replayed, *smaller), found, capacity, cause.puts_off)
+    if kept:
+        others = [*_put_off(cause.remedies, found, capacity), *others]
+        lasting = [*kept]
+    return Found(ordered((*lasting, *others)), note, cause.text, savings(case), need)
+
+
+def _put_off(remedies: Sequence[Remedy], found: Explanation, capacity: int, until: str = "") -> list[Remedy]:
+    """``remedies``; those that change the run say until when, if its memory grows on.
+
+    Args:
+        remedies: remedies that do not end the growth.
+        found: why memory ran out, with the lines that keep memory from every step.
+        capacity: bytes available to PyTorch.
+        until: until when, if another growth is the cause.
+    """
+    rate = sum(growth.bytes_per_step for growth in found.growing)
+    is_notable = sum(growth.bytes for growth in found.growing) >= LEAST_KEPT
+    made = []
+    for remedy in remedies:
+        puts_off = until
+        peak = remedy.predicted_peak_bytes
+        if not until and is_notable and peak is not None:
+            steps = max(0, capacity - peak) // round(rate)
+            puts_off = f"lasts at least {format_count(steps)} step{'s' * (steps != 1)} more, then it is full again"
+        if puts_off and changes_the_run(remedy):
+            remedy = replace(remedy, puts_off=puts_off)
+        made.append(remedy)
+    return made
 
 
 def _in_the_program(case: Case, settings: Sequence[Remedy]) -> tuple[ProgramCause | None, tuple[Remedy, ...]]:
@@ -322,7 +350,7 @@ def _in_the_program(case: Case, settings: Sequence[Remedy]) -> tuple[ProgramCaus
     if is_full_of_it:
         return None, workspace
     cause = cause_of(case)
-    is_waste = cause is not None and cause.is_waste
+    is_waste = cause is not None and (cause.is_waste or bool(cause.puts_off))
     # A setting removes the fragmentation, and the run continues; but memory that is not needed would soon fill that
     # too.
     if found.verdict == "fragmentation" and settings and not is_waste:
