@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.memory.explaining.remedies import AT_LEAST, REPLAY
+from gpudash.memory.explaining.whole_need import changes_the_run
 from gpudash.memory.explaining.wording import available, innermost, needed
 from gpudash.memory.predicting.prediction import price
 from gpudash.telemetry.explanation import Evidence, Explanation, Owner, Part, Remedy, site_name
@@ -123,6 +124,50 @@ def remedy_peak(remedy: Remedy, *, failed: bool) -> str:
     if failed and is_peak_so_far(remedy):
         at_least = AT_LEAST
     return f"{at_least}{format_bytes(remedy.predicted_peak_bytes)}"
+
+
+def reason(explanation: Explanation, change: Remedy | None) -> str:
+    """What is held by which line, why, and what a change does about it, in sentences without their caveats."""
+    sentences = [_held(explanation), explanation.cause]
+    if _note_is_cause(explanation):
+        sentences.append(explanation.remedies_note)
+    if change is not None and change.predicted_peak_bytes is not None:
+        sentences.append(f"The change: {change.change}.")
+    return " ".join(dict.fromkeys(filter(None, sentences)))
+
+
+def caveat(explanation: Explanation, change: Remedy | None) -> str:
+    """What limits a change, why it is not the first remedy, and what the remedies are based on; "" for nothing."""
+    sentences = []
+    if change is not None and change.puts_off:
+        sentences.append(f"It {change.puts_off}.")
+    first = next(iter(explanation.remedies), None)
+    if change is not None and first is not None and first != change and not changes_the_run(first):
+        sentences.append(
+            f"Of the remedies, {first.change} comes first, but is no change of the program to run from here."
+        )
+    if not _note_is_cause(explanation):
+        sentences.append(explanation.remedies_note)
+    return " ".join(filter(None, sentences))
+
+
+def _note_is_cause(explanation: Explanation) -> bool:
+    """Whether the note says what keeps the memory, as that of a leak does until a rerun has measured the need."""
+    return explanation.verdict == "leak" and not explanation.cause and explanation.need is None
+
+
+def _held(explanation: Explanation) -> str:
+    """Which line holds most, or leaves most behind; the verdict's sentence if that is of no line."""
+    if explanation.verdict == "leak" and explanation.growing:
+        growth = explanation.growing[0]
+        size = format_bytes(growth.bytes_at_once)
+        return f"{growth.place} leaves {size} of {growth.every} in memory, {format_bytes(growth.bytes)} so far."
+    if explanation.verdict not in ("real capacity", "impossible request", "memory cap"):
+        return explanation.headline
+    owner = next((one for one in explanation.owners if one.file is not None and one.category != WORKSPACE), None)
+    if owner is None:
+        return ""
+    return f"{place(owner)} holds {format_bytes(owner.bytes)} of {owner.category}, more than any other line."
 
 
 def _facts(remedy: Remedy, failed: bool) -> list[str]:

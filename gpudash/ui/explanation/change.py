@@ -9,6 +9,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFrame, QPushButton, QWidget
 
 from gpudash.memory.explaining.annotated_source import refused_total_bytes
+from gpudash.memory.explaining.explanation_text import caveat, reason
 from gpudash.memory.explaining.patches import line_changes
 from gpudash.memory.explaining.whole_need import NUMBERLESS, RERUN, variables_of
 from gpudash.telemetry.explanation import Explanation, Remedy
@@ -72,9 +73,10 @@ class ChangePanel(QFrame):
         self._rule.setFixedHeight(1)
         self.why_title = PlainLabel("WHY", role="title")
         self.why = wrapping_label("")
+        self.caveat = wrapping_label("muted")
         parts = (self.title, self.figure, self.saved, self.setting, self.tried, self.run_button, self.why_not)
         buttons = in_row((self.copy_button, 1), (self.edit_button, 1), spacing=8)
-        rest = (buttons, self.notice, self._rule, self.why_title, self.why, 1)
+        rest = (buttons, self.notice, self._rule, self.why_title, self.why, self.caveat, 1)
         in_column(*parts, *rest, parent=self, margins=(14, 8, 14, 8), spacing=6)
         self.setMinimumWidth(260)
 
@@ -88,11 +90,13 @@ class ChangePanel(QFrame):
         self.title.setText(_title(offer))
         self._show_saving(offer)
         self._show_buttons()
-        note = found.remedies_note or found.cause
-        self.why.setText(note)
-        self.why.setVisible(bool(note))
-        self.why_title.setVisible(bool(note) and offer is not None)
-        self._rule.setVisible(bool(note) and offer is not None)
+        change = None if offer is None else offer.remedy
+        for label, text in ((self.why, reason(found, change)), (self.caveat, caveat(found, change))):
+            label.setText(text)
+            label.setVisible(bool(text))
+        has_reason = bool(self.why.full_text) and offer is not None
+        self.why_title.setVisible(has_reason)
+        self._rule.setVisible(has_reason)
 
     def show_trial(self, run: RunView, steps_before: int) -> None:
         """Show the result of a run with the change.
