@@ -336,7 +336,7 @@ def test_the_statement_that_keeps_what_a_line_allocates_is_told_with_the_growth(
     for step in (20, 30):
         memory.take_held(7, held(step))
     (warning,) = around.events(Warning)
-    assert warning.cause == "train.py:4 (history.append(out)), 1 MiB a step that train.py:3 (out = model(x)) allocates"
+    assert warning.cause == "train.py:4 (history.append(out)), 1 MiB a step, allocated at train.py:3"
 
 
 @pytest.mark.parametrize(
