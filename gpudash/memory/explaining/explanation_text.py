@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from gpudash.memory.allocator.trace import WORKSPACE
@@ -9,13 +10,16 @@ from gpudash.memory.explaining.remedies import AT_LEAST, REPLAY
 from gpudash.memory.explaining.whole_need import changes_the_run
 from gpudash.memory.explaining.wording import available, innermost, needed
 from gpudash.memory.predicting.prediction import price
-from gpudash.telemetry.explanation import Evidence, Explanation, Owner, Part, Remedy, site_name
+from gpudash.telemetry.explanation import Evidence, Explanation, Owner, Part, Remedy, short, site_name
 from gpudash.units import format_bytes, format_count, format_duration, format_percent
 
 BAR_CELLS = 40
 """Length of the longest bar, in characters."""
 
 SHOWN_OWNERS = 5
+
+_LINE = re.compile(r"\S:\d")
+"""Matches the place of a line in a sentence: "train.py:41"."""
 
 NOT_TRIED = "not tried"
 """Label of a remedy that neither a dry run nor a replay has verified."""
@@ -128,12 +132,14 @@ def remedy_peak(remedy: Remedy, *, failed: bool) -> str:
 
 def reason(explanation: Explanation, change: Remedy | None) -> str:
     """What is held by which line, why, and what a change does about it, in sentences without their caveats."""
-    sentences = [_held(explanation), explanation.cause]
+    sentences = [explanation.cause]
+    if not _LINE.search(explanation.cause):
+        sentences.insert(0, _held(explanation))
     if _note_is_cause(explanation):
         sentences.append(explanation.remedies_note)
     if change is not None and change.predicted_peak_bytes is not None:
         sentences.append(f"The change: {change.change}.")
-    return " ".join(dict.fromkeys(filter(None, sentences)))
+    return " ".join(filter(None, sentences))
 
 
 def caveat(explanation: Explanation, change: Remedy | None) -> str:
@@ -142,10 +148,8 @@ def caveat(explanation: Explanation, change: Remedy | None) -> str:
     if change is not None and change.puts_off:
         sentences.append(f"It {change.puts_off}.")
     first = next(iter(explanation.remedies), None)
-    if change is not None and first is not None and first != change and not changes_the_run(first):
-        sentences.append(
-            f"Of the remedies, {first.change} comes first, but is no change of the program to run from here."
-        )
+    if change is not None and first is not None and not changes_the_run(first):
+        sentences.append("The first of the remedies above is no change of the program to run from here.")
     if not _note_is_cause(explanation):
         sentences.append(explanation.remedies_note)
     return " ".join(filter(None, sentences))
@@ -157,17 +161,20 @@ def _note_is_cause(explanation: Explanation) -> bool:
 
 
 def _held(explanation: Explanation) -> str:
-    """Which line holds most, or leaves most behind; the verdict's sentence if that is of no line."""
+    """What the line holds that leaks, or that holds most; the verdict's sentence if that is of no line."""
+    owners = [one for one in explanation.owners if one.file is not None and one.category != WORKSPACE]
     if explanation.verdict == "leak" and explanation.growing:
         growth = explanation.growing[0]
-        size = format_bytes(growth.bytes_at_once)
-        return f"{growth.place} leaves {size} of {growth.every} in memory, {format_bytes(growth.bytes)} so far."
+        # As in the margin of the source.
+        held = sum(one.bytes for one in owners if (one.file, one.line) == (growth.file, growth.line))
+        more = f"{format_bytes(growth.bytes_at_once)} of {growth.every}"
+        return f"{short(growth.file)}:{growth.line} holds {format_bytes(held)}, {more}."
     if explanation.verdict not in ("real capacity", "impossible request", "memory cap"):
         return explanation.headline
-    owner = next((one for one in explanation.owners if one.file is not None and one.category != WORKSPACE), None)
-    if owner is None:
+    if not owners:
         return ""
-    return f"{place(owner)} holds {format_bytes(owner.bytes)} of {owner.category}, more than any other line."
+    largest = owners[0]
+    return f"{short(largest.file or '')}:{largest.line} holds {format_bytes(largest.bytes)} ({largest.category})."
 
 
 def _facts(remedy: Remedy, failed: bool) -> list[str]:

@@ -201,13 +201,12 @@ def test_the_reason_names_line_bytes_and_change_and_the_caveat_comes_after_it(op
     found = explained(script, [remedy])
     found = replace(found, verdict="real capacity", cause="One step is too large.", remedies_note="A rerun said so.")
     change = opened(failed(script, [], explanation=found)).program.change
-    assert change.why.text().startswith(f"leak.py:{ALLOCATES} <module>")
-    assert (
-        "holds 476 MiB of activations, more than any other line. One step is too large. The change: "
-        in change.why.text()
+    assert change.why.text() == (
+        f"leak.py:{ALLOCATES} holds 476 MiB (activations). One step is too large. The change: {remedy.change}."
     )
     assert "A rerun said so." not in change.why.text()
     assert change.caveat.text() == "It lasts at least 9 steps more, then it is full again. A rerun said so."
+    assert change.figure.text() == "at least 162 MiB", "as in the list above"
     assert change.caveat.property("role") == "muted" and change.caveat.isVisible()
 
 
@@ -219,12 +218,12 @@ def test_the_remedies_above_follow_the_change_below_or_it_says_why_it_is_not_the
     page = opened(failed(script, [change, card]))
     titles = [label.text() for label in page.header.remedies.findChildren(QLabel)]
     assert "Next to the change below, would have fitted:" in titles
-    assert "comes first" not in page.program.change.caveat.text()
+    assert "no change" not in page.program.change.caveat.text()
     page = opened(failed(script, [card, replace(change, verified_by="")]))
     titles = [label.text() for label in page.header.remedies.findChildren(QLabel)]
     assert "Would have fitted:" in titles
     assert page.program.change.caveat.text() == (
-        "Of the remedies, a card with 4 GiB comes first, but is no change of the program to run from here."
+        "The first of the remedies above is no change of the program to run from here."
     )
 
 
@@ -367,8 +366,7 @@ def test_without_a_change_the_panel_says_what_is_known_and_opens_the_editor(open
     change = page.program.change
     assert change.title.text() == "NO CHANGE OF THE PROGRAM IS KNOWN"
     assert change.why.text() == (
-        f"leak.py:{ALLOCATES} (out = model(x)) leaves 4 MiB of every step in memory, 476 MiB so far. "
-        "It keeps loss, and with it the graph."
+        f"leak.py:{ALLOCATES} holds 476 MiB, 4 MiB of every step. It keeps loss, and with it the graph."
     )
     assert not change.caveat.text()
     assert buttons(change) == ["Open in editor"]
