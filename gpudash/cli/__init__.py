@@ -309,7 +309,12 @@ def _call(app: App, argv: Sequence[str]) -> Any:
 
 
 def _remedy(app: App | None, argv: Sequence[str]) -> str:
+    from pathlib import Path
+
     command = () if app is None else app.parse_commands(list(argv))[0]
+    files = [word for word in argv if not word.startswith("-") and Path(word).is_file()]
+    if not command and files:
+        return f"To open it: gpudash open {shlex.quote(files[-1])}"
     return f"{' '.join(['gpudash', *command])} --help lists what there is."
 
 
@@ -364,12 +369,15 @@ def _validation_error() -> type[ValueError]:
 
 def _sentence(error: BaseException) -> str:
     """The error in one sentence; pydantic's own report takes many lines."""
+    from cyclopts.exceptions import UnusedCliTokensError
     from pydantic import ValidationError
 
     from gpudash.specs import invalid_fields
 
     # The parser wraps errors of a spec in its own.
     cause: BaseException | None = error
+    if isinstance(error, UnusedCliTokensError):
+        return f"Nothing here takes {shlex.join(error.unused_tokens or ())}."
     while cause is not None and not isinstance(cause, ValidationError):
         cause = cause.__cause__ or cause.__context__
     if cause is not None:

@@ -89,7 +89,7 @@ def write_graphs(
                     title = recording.stem
                 else:
                     with replay.store.lock:
-                        title = f"{dashboard.run_name(run)}, {recording.stem}"
+                        title = f"{dashboard.runs.name(run)}, {recording.stem}"
                 plots.set_caption(title, dashboard.caption(dashboard.selected, ""))
                 svg = out.suffix.lower() == ".svg"
                 part.write_bytes(plots.vector_picture() if svg else as_png(plots.picture(ratio=1.0)))

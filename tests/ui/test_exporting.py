@@ -160,7 +160,7 @@ def test_a_picture_has_the_name_of_the_run_that_it_shows(
     with dashboard.session.store.lock:
         run = dashboard.session.store.run
         assert run is not None
-        name = dashboard.run_name(run)
+        name = dashboard.runs.name(run)
     assert name and QImage(str(tmp_path / "graph.png")).text("Title").startswith(f"{name}, ")
 
 

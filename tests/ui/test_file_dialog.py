@@ -6,7 +6,8 @@ import fcntl
 import os
 from pathlib import Path
 
-from PySide6.QtCore import QFileInfo, QTimer
+import pytest
+from PySide6.QtCore import QFileInfo, QStandardPaths, QTimer
 from PySide6.QtWidgets import QApplication, QFileDialog, QFileIconProvider, QTreeView
 from pytestqt.qtbot import QtBot
 
@@ -60,14 +61,38 @@ def test_a_cancelled_dialog_chooses_nothing(qtbot: QtBot, tmp_path: Path) -> Non
     assert recorder.failed is None
 
 
-def test_the_next_dialog_starts_where_something_was_chosen(qtbot: QtBot, tmp_path: Path) -> None:
+def saved(name: str, pattern: str, place: Path | None = None) -> Path:
+    """What the dialog answers: what it proposed, or `place` where that is chosen."""
+
     def accept() -> None:
         dialog = QApplication.activeModalWidget()
         assert isinstance(dialog, FileDialog)
+        if place is not None:
+            dialog.setDirectory(str(place.parent))
+            dialog.selectFile(place.name)
         dialog.accept()
 
     QTimer.singleShot(0, accept)
-    out = str(tmp_path / "sheet.ipynb")
-    assert FileDialog.ask_to_save(None, "Export", out, "Notebooks (*.ipynb)") == out
-    QTimer.singleShot(0, accept)
-    assert FileDialog.ask_to_save(None, "Export", "b.ipynb", "Notebooks (*.ipynb)") == str(tmp_path / "b.ipynb")
+    return Path(FileDialog.ask_to_save(None, "Export", name, pattern))
+
+
+NOTEBOOKS, PICTURES = "Notebooks (*.ipynb)", "Pictures (*.png)"
+
+
+def test_a_file_is_saved_where_one_of_its_kind_was_in_an_earlier_start_too(
+    qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = {name: tmp_path / name for name in ("sheets", "pictures", "recordings")}
+    for place in places.values():
+        place.mkdir()
+    documents = QStandardPaths.writableLocation(QStandardPaths.StandardLocation.DocumentsLocation)
+    usual = Path(documents) if Path(documents).is_dir() else Path.home()
+    assert saved(str(places["recordings"] / "a.ipynb"), NOTEBOOKS) == usual / "a.ipynb", "not beside what is exported"
+    saved("a.ipynb", NOTEBOOKS, places["sheets"] / "a.ipynb")
+    assert saved("b.png", PICTURES) == places["sheets"] / "b.png", "where the last one was, of whatever kind"
+    saved("b.png", PICTURES, places["pictures"] / "b.png")
+    monkeypatch.setattr(FileDialog, "last_folder", Path())  # as in another start
+    assert saved("c.png", PICTURES) == places["pictures"] / "c.png"
+    assert saved("c.ipynb", NOTEBOOKS) == places["sheets"] / "c.ipynb"
+    places["pictures"].rmdir()
+    assert saved("d.png", PICTURES).parent == places["sheets"], "a folder that is gone is not offered"

@@ -71,7 +71,7 @@ def test_a_window_that_has_run_nothing_shows_three_beginnings_over_the_live_moni
     assert is_shown(window)
     assert [plot.spec.id for plot in dashboard.plots.plots] == ["memory"]
     assert [plot.spec.id for plot in dashboard.busy.plots] == ["utilisation"]
-    assert dashboard.ghost is None, "nothing was asked, so nothing is predicted"
+    assert dashboard.prediction.ghost is None, "nothing was asked, so nothing is predicted"
 
 
 def test_a_window_over_a_session_with_a_run_does_not_show_it(open_window: OpenWindow, session: FakeSession) -> None:

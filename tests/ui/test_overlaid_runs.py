@@ -41,7 +41,7 @@ def window(open_window: OpenWindow) -> MainWindow:
 
 def lay_over(window: MainWindow, runs: OverlaidRuns, count: int, qtbot: QtBot) -> list[str]:
     """Lay so many over; the names of their curves in the memory plot."""
-    window.workspace.dashboard.overlay_runs(runs, PLACES[:count])
+    window.workspace.dashboard.overlay.choose(runs, PLACES[:count])
 
     def laid() -> list[str]:
         settle(window)
@@ -147,7 +147,7 @@ def test_a_run_that_cannot_be_read_is_said_and_the_others_are_drawn(window: Main
         return recorded(place, cancelled)
 
     runs = OverlaidRuns(window.workspace.session.store, load)
-    window.workspace.dashboard.overlay_runs(runs, PLACES[:2])
+    window.workspace.dashboard.overlay.choose(runs, PLACES[:2])
     dashboard = window.workspace.dashboard
     qtbot.waitUntil(lambda: "no recording" in runs.problem)
     settle(window)

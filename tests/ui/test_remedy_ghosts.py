@@ -11,6 +11,8 @@ from PySide6.QtWidgets import QApplication
 from gpudash.ui.colours import Palette
 from gpudash.ui.forms.fit_panel import AlternativeRow
 from gpudash.ui.plots.plot import TimePlot
+from gpudash.ui.plots.readout import SIDE_PX, THEN_PX
+from gpudash.ui.widgets.text_size import scaled
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB
 from tests.ui.asked_form import asked_window
@@ -90,6 +92,15 @@ def test_the_read_out_has_the_figures_with_it_beside_those_without(window: MainW
     point_at(row(window, "batch 8"))
     assert readout.changes() == {"activations": "5.00", "weights": "=", "all": "6.00", "spare": "2.00"}
     assert dict(readout.rows())["all"] == "11.00"
+
+
+def test_no_figure_of_the_read_out_moves_as_a_change_is_pointed_at(window: MainWindow) -> None:
+    readout = window.workspace.dashboard.plots.readout
+    column = readout.rect().adjusted(0, 0, -SIDE_PX - scaled(THEN_PX), 0)
+    before, whole = readout.grab(column).toImage(), readout.grab().toImage()
+    point_at(row(window, "batch 8"))
+    assert readout.grab(column).toImage() == before
+    assert readout.grab().toImage() != whole
 
 
 def test_the_keyboard_looks_at_a_change_as_the_pointer_does(window: MainWindow) -> None:

@@ -1,5 +1,6 @@
-"""``gpudash open``: open a memory snapshot, a trace, a recording or another machine's readings in the window."""
+"""``gpudash open``: open a script, a model, a snapshot, a trace, a recording or another machine's readings."""
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from gpudash.cli.terminal.flags import SimulateOptions
 from gpudash.cli.terminal.output import RequestError, leave
 from gpudash.session.addresses import Address, ServerAddress, SshHost, StandardInput, parse_address
 
 if TYPE_CHECKING:
+    from gpudash.devices.names import Simulation
     from gpudash.session.recordings.file_kinds import FoundFile
 
 
@@ -25,11 +28,15 @@ def open_address(
     address: Opened,
     /,
     *others: Opened,
+    simulated: SimulateOptions | None = None,
     table: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
-    """Open a memory snapshot, the folder of an out-of-memory report, a trace of torch.profiler, or a recording in the
-    window.
+    """Open a script, a model, a memory snapshot, the folder of an out-of-memory report, a trace of torch.profiler, or a
+    recording in the window.
+
+    A script and a model's config.json become the next run of the form, with the memory they would take. Nothing of
+    them is run before Start.
 
     A trace is written by prof.export_chrome_trace("trace.json.gz"); its operators and its memory are shown. Without a
     display, they are printed. Scalars in TensorBoard's event files are shown as the losses of runs.
@@ -50,9 +57,9 @@ def open_address(
     Parameters
     ----------
     address
-        A snapshot written by torch.cuda.memory, a folder that `gpudash watch` left behind, a trace exported by
-        torch.profiler, a recording, - for the JSON lines of `gpudash monitor` on standard input,
-        ssh://[user@]host[:port], or prometheus: and the address of a Prometheus server.
+        A Python script, a model's folder or config.json, a snapshot written by torch.cuda.memory, a folder that
+        `gpudash watch` left behind, a trace exported by torch.profiler, a recording, - for the JSON lines of `gpudash
+        monitor` on standard input, ssh://[user@]host[:port], or prometheus: and the address of a Prometheus server.
     others
         The recordings of the other nodes, or more machines.
     table
@@ -64,7 +71,12 @@ def open_address(
         if others or not isinstance(address, Path):
             raise RequestError("--table and --json print one trace of torch.profiler.", "Name its file alone.")
         return _print_trace(address, as_json=json)
-    if not others:
+    simulation = (simulated or SimulateOptions()).simulation()
+    if not others and isinstance(address, Path):
+        return _open_path(address, simulation)
+    if simulation.cards or simulation.others:
+        raise RequestError("--simulate gives the window's own runs a GPU; it goes with one script, model or file.")
+    if not isinstance(address, Path) and not others:
         return _open_one(address)
     addresses = (address, *others)
     hosts = [each for each in addresses if isinstance(each, SshHost)]
@@ -80,17 +92,33 @@ def open_address(
     return _open_joined(paths)
 
 
-def _open_one(address: Address) -> int:
+def _open_one(address: SshHost | ServerAddress | StandardInput) -> int:
     if isinstance(address, SshHost):
         return _open_machines([address])
     if isinstance(address, ServerAddress):
         return _open_fleet(address)
-    if isinstance(address, StandardInput):
-        return _open_stream()
-    return _open_file(address)
+    return _open_stream()
 
 
-def _open_file(path: Path) -> int:
+def _open_path(path: Path, simulation: "Simulation") -> int:
+    from gpudash.session.recordings.file_kinds import form_input
+
+    path = path.expanduser()
+    taken = form_input(path)
+    if taken is None:
+        return _open_file(path, simulation)
+    given = shlex.quote(str(path))
+    if taken == "script":
+        instead = f"gpudash estimate -- python {given} predicts what it takes."
+    else:
+        instead = f"gpudash estimate --model {given} predicts what it takes."
+    _require_window(instead)
+    from gpudash.ui.app import run
+
+    return leave(*run(simulation, begin=lambda workspace: workspace.open_dropped([path.absolute()])))
+
+
+def _open_file(path: Path, simulation: "Simulation") -> int:
     from gpudash.cli.qt import has_display
     from gpudash.session.recordings.file_kinds import find_file
     from gpudash.telemetry.recording.reading import open_recording
@@ -107,7 +135,7 @@ def _open_file(path: Path) -> int:
     _require_window(_WITHOUT_WINDOW.get(file.kind, ""))
     from gpudash.ui.app import run
 
-    return leave(*run(file=file))
+    return leave(*run(simulation, file=file))
 
 
 _WITHOUT_WINDOW = {

@@ -122,12 +122,12 @@ COMMANDS = {
     ),
     "open": ListedCommand(
         "gpudash.cli.recordings.open:open_address",
-        "Open a memory snapshot, the folder of an out-of-memory report, a trace of torch.profiler, or a recording in "
-        "the window.",
+        "Open a script, a model, a memory snapshot, the folder of an out-of-memory report, a trace of torch.profiler, "
+        "or a recording in the window.",
         examples=(
+            "gpudash open train.py --simulate rtx4060",
             "gpudash open run.gpudash",
             "gpudash open ssh://node1 ssh://node2",
-            "gpudash open prometheus:http://host:9090",
         ),
     ),
     "run": ListedCommand(

@@ -12,10 +12,10 @@ const UNITS = [[2 ** 40, "TiB"], [GIB, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"
 const STYLE = `
 .gpudash-live { font: 13px/1.45 var(--jp-ui-font-family, var(--vscode-font-family, system-ui, sans-serif));
   color: var(--text); max-width: 60rem; padding: 4px 8px 8px 4px; box-sizing: border-box; position: relative;
-  --text: #1b1f24; --soft: #57606a; --line: #d0d7de; --grid: #e8ebef; --allocated: #2f6fb7; --reserved: #b9cfe8;
+  --text: #1b1f24; --soft: #57606a; --line: #d0d7de; --grid: #e8ebef; --allocated: #008490; --reserved: #b9cfe8;
   --mark: #b42318; --ram: #0a7d5c; --ram-area: #cfe8de; --steps: #8a5a00; --steps-area: #f0dfc0; --cell: #57606a14;
   --orange: #b36200; --hover: #57606a1f; }
-.gpudash-live.dark { --text: #e6edf3; --soft: #9aa5b1; --line: #4a525c; --grid: #2c333b; --allocated: #6cabec; --reserved: #2b4868;
+.gpudash-live.dark { --text: #e6edf3; --soft: #9aa5b1; --line: #4a525c; --grid: #2c333b; --allocated: #2bd4d9; --reserved: #2b4868;
   --mark: #ff8f80; --ram: #2fc292; --ram-area: #173f34; --steps: #eda81c; --steps-area: #4a3a17; --cell: #9aa5b11a;
   --orange: #eda81c; --hover: #9aa5b130; }
 .gpudash-live header { display: flex; align-items: center; gap: 8px; margin-bottom: 6px; }

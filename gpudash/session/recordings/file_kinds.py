@@ -9,9 +9,15 @@ from pathlib import Path
 from typing import Literal
 
 from gpudash.session.trackers.event_files import VERSION, find_event_files
+from gpudash.specs.model_names import has_config
 from gpudash.system.foreign_files import open_regular
 
 Kind = Literal["recording", "snapshot", "trace", "scalars"]
+
+FormInput = Literal["script", "model"]
+"""What goes into the form, as the next run, instead of a tab."""
+
+SCRIPT_SUFFIX = ".py"
 
 SNAPSHOT_NAME = "snapshot.pickle"
 """The snapshot in the report folder of an out-of-memory."""
@@ -59,6 +65,15 @@ class FoundFile:
     path: Path
     kind: Kind
     title: str
+
+
+def form_input(path: Path) -> FormInput | None:
+    """What the form would take from ``path``: a Python file, or a model's config or folder; ``None`` for all else."""
+    if path.suffix == SCRIPT_SUFFIX and path.is_file():
+        return "script"
+    if has_config(path):
+        return "model"
+    return None
 
 
 def kind_of(head: bytes) -> Kind | None:

@@ -39,8 +39,8 @@ from gpudash.units import (
 )
 
 COLOURS = {
-    "process": "sky",
-    "allocated": "sky",
+    "process": "cyan",
+    "allocated": "cyan",
     "reserved": "blue",
     "other": "grey",
     "capacity": "red",

@@ -40,6 +40,7 @@ from gpudash.ui.dashboard.tabs.verdict_page import Painted, VerdictPage
 from gpudash.ui.explanation.header import RemediesView
 from gpudash.ui.plots.canvas import label_font
 from gpudash.ui.plots.overlay import PEN_STYLES
+from gpudash.ui.plots.readout import SIDE_PX
 from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.labels import discard, set_role, title_label, worded_button, worded_label, wrapping_label
 from gpudash.ui.widgets.layouts import in_column, in_row
@@ -48,6 +49,9 @@ from gpudash.ui.widgets.tables import Column, Table
 
 LEAST_CHART_PX, LEAST_PLOT_PX = 150, 160
 """Minimum height of a readable chart, and of a plot beside a verdict, in logical pixels."""
+
+EDGE_PX = SIDE_PX - 1
+"""Room beside all of it within its border: its figures end where those of the readout end."""
 
 BOTTOM_PX, BELOW_HEAD_PX, GAP_PX = 6, 10, 6
 """Logical pixels: bottom margin, gap below the title, gap between parts."""
@@ -97,13 +101,13 @@ class ResultPage(QFrame):
 
     def _build(self) -> None:
         head = self._head = QHBoxLayout()
-        head.setContentsMargins(14, 8, 8, 0)
+        head.setContentsMargins(EDGE_PX, 8, EDGE_PX, 0)
         head.setSpacing(12)
         head.addWidget(self._title, 1)
         self._close = worded_button(CLOSE_TEXT, "Close the result (Esc); R brings it back", self.closed.emit)
         self._focus = FocusGroup(self, [self._close, *self.ending.buttons])
         head.addWidget(self._close, alignment=Qt.AlignmentFlag.AlignTop)
-        self._figures.setContentsMargins(14, 4, 14, 4)
+        self._figures.setContentsMargins(EDGE_PX, 4, EDGE_PX, 4)
         self._figures.setSpacing(34)
         self._figures.addStretch(1)
         self._general = general = QWidget()
@@ -270,7 +274,7 @@ class FiguresAside(QScrollArea):
         panel = QWidget()
         panel.setMinimumWidth(1)  # with wider text, QScrollArea resizes it back and forth until the stack overflows
         panel.setProperty("role", "scrolled")
-        self._rows = in_column(margins=(14, 0, 12, 0), spacing=3)
+        self._rows = in_column(margins=(EDGE_PX, 0, EDGE_PX, 0), spacing=3)
         self._lines: list[QWidget] = []
         self._rest: QWidget | None = None
         self.column = in_column(self._rows, 1, parent=panel, margins=(0, 0, 0, 0), spacing=2 * GAP_PX)
@@ -354,7 +358,7 @@ class BadEnding(QWidget):
             actions.addWidget(button)
         sentences = in_column(self._cause, self._more, spacing=3)
         self._upper = in_row((sentences, 1), actions, spacing=12)
-        in_column(self._upper, self.remedies, parent=self, margins=(14, 2, 8, 2), spacing=4)
+        in_column(self._upper, self.remedies, parent=self, margins=(EDGE_PX, 2, EDGE_PX, 2), spacing=4)
 
     def _button(self, name: str) -> QPushButton:
         return worded_button(*ACTION_TEXT[name], lambda: self.action.emit(name))

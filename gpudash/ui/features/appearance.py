@@ -278,7 +278,9 @@ class Presentation(QObject):
 
     def _enter(self) -> None:
         window = self._workspace.window()
-        sizes = {dashboard.splitter: dashboard.splitter.sizes() for dashboard in self._workspace.dashboards}
+        sizes: dict[QSplitter, list[int]] = {
+            dashboard.splitter: dashboard.splitter.sizes() for dashboard in self._workspace.dashboards
+        }
         self._before = _Before(text_scale(), sizes=sizes)
         self._hide_chrome(self._before)
         application = _application()

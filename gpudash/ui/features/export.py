@@ -377,9 +377,9 @@ class Exporting(QObject):
 
     def _ask(self, wording: Wording, source: Path) -> Path | None:
         """Ask where to write. Before a file is replaced, the dialog asks or, if a suffix is added here, we do."""
-        start = source.with_name(source.stem + (wording.suffix or "-runs"))
+        name = source.stem + (wording.suffix or "-runs")
         title = f"Export {wording.entry.removesuffix('…')}"
-        chosen = FileDialog.ask_to_save(self._workspace, title, str(start), wording.pattern)
+        chosen = FileDialog.ask_to_save(self._workspace, title, name, wording.pattern)
         if chosen and not wording.suffix:
             return Path(chosen)  # a folder: one that is not empty is refused, not replaced
         return completed(self._workspace, title, chosen, wording.suffix)

@@ -132,14 +132,10 @@ def save_recording(workspace: Workspace) -> None:
         return
     session, title = workspace.target.session, "Save Recording As"
     suffix = ".gpudash"
+    name = f"gpudash{suffix}"
     if session.recording_path:
-        start = session.recording_path.with_suffix(suffix)
-    else:
-        start = Path.home() / f"gpudash{suffix}"
-    if front is not None and front.unlinked is not None:
-        # A machine's recording is in a private folder, which is deleted when it disconnects.
-        start = Path.home() / start.name
-    chosen = FileDialog.ask_to_save(workspace, title, str(start), f"Recordings (*{suffix})")
+        name = session.recording_path.with_suffix(suffix).name
+    chosen = FileDialog.ask_to_save(workspace, title, name, f"Recordings (*{suffix})")
     path = completed(workspace, title, chosen, suffix)
     if path is not None:
         workspace.attempt(lambda: session.save_recording(path))

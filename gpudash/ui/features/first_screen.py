@@ -190,7 +190,7 @@ class Beginnings(QObject):
     def _show_free(self, marked: str) -> None:
         """Query the free memory of the device whose card or chip is marked, and show it under its name there."""
         session = self._workspace.session
-        device = self._workspace.dashboard.selected_device
+        device = self._workspace.dashboard.shown_device.device
         name = session.device_text(marked)
         if device is not None:
             name = known_product(device.product) if device.simulated else ""

@@ -153,7 +153,7 @@ def _runs(workspace: Workspace) -> Iterator[PaletteEntry]:
     dashboard = workspace.target_dashboard
     with dashboard.session.store.lock:
         shown = [run for run in reversed(dashboard.session.store.runs) if not run.of_demo]
-        runs = [(run, dashboard.run_name(run)) for run in shown]
+        runs = [(run, dashboard.runs.name(run)) for run in shown]
     for run, name in runs:
         if run.running:
             ended = "in progress"

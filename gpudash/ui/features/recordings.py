@@ -93,7 +93,7 @@ class LastRuns(QWidget):
         runs.own_chosen.connect(self._show_own)
         runs.compare.connect(partial(open_comparison, workspace))
         self._overlaid = OverlaidRuns(workspace.session.store)
-        runs.ticked_changed.connect(partial(workspace.dashboard.overlay_runs, self._overlaid))
+        runs.ticked_changed.connect(partial(workspace.dashboard.overlay.choose, self._overlaid))
         runs.library_wanted.connect(partial(open_library, workspace))
         runs.counted.connect(lambda count: workspace.dashboard.left.name_face(self, _runs_title(count)))
         runs.stop_wanted.connect(workspace.dashboard.panel.toggle)

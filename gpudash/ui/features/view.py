@@ -269,7 +269,7 @@ def _jump_to_now(workspace: Workspace) -> None:
 def _why_no_result(workspace: Workspace) -> str:
     if refused := workspace.why_no_plots():
         return refused
-    run = workspace.target_dashboard.run_in_front()
+    run = workspace.target_dashboard.runs.in_front()
     if run is None or run.running:
         return "No run has ended yet."
     return ""

@@ -218,6 +218,11 @@ class LevelKey(PaintedWidget):
         areas = [level.name for level in self.levels if level.style in (PATCH, HATCH)]
         return sum(self._widths([level.name for level in self.levels[: len(areas) + 1]]))
 
+    @property
+    def first_width(self) -> int:
+        """The width in pixels of the first level's name."""
+        return sum(self._widths([level.name for level in self.levels[:1]]))
+
     def fit(self, room: int) -> int:
         """Show as much text as fits in ``room``; returns the pixels used.
 
@@ -476,14 +481,18 @@ class Legend(QWidget):
     def _fit(self) -> None:
         """Fit the row. The room for "only" goes first, then the values and names of levels, except the first level's
         name. Then entries move into a menu, from the last to the first, those marked ``aside`` before the others.
-        Curve names are never cut.
+        Curve names are never cut, and the title before the name of the first level.
         """
-        self._title.setText(self._whole_title)
         margins = self._row.contentsMargins()
-        chip = 0
+        room = self.width() - margins.left() - margins.right() - 10
         if self._hidden:
-            chip = self._chip.sizeHint().width() + 4
-        room = self.width() - margins.left() - margins.right() - chip - self._title.sizeHint().width() - 10
+            room -= self._chip.sizeHint().width() + 4
+        more = 0
+        if self._entries:
+            self._more.setText(f"{len(self._entries)} more")
+            more = max(scaled(MORE_PX), self._more.sizeHint().width())
+        self._fit_title(room - self._levels.first_width - more)
+        room -= self._title.sizeHint().width()
         widths = [entry.least_width for entry in self._entries]
         spare = max(room - sum(widths), min(self._levels.least_width, room - scaled(MORE_PX)))
         room -= self._levels.fit(spare)
@@ -498,13 +507,15 @@ class Legend(QWidget):
             entry.setVisible(position in shown)
         self._more.setVisible(len(shown) < len(widths))
         self._more.setText(f"{len(widths) - len(shown)} more")
-        title_room = self.width() - margins.left() - margins.right() - chip - 10
-        if len(shown) < len(widths):
-            title_room -= self._more.sizeHint().width()
+
+    def _fit_title(self, room: int) -> None:
+        """Show the title, cut where ``room`` is too small for it."""
+        self._title.setText(self._whole_title)
         tip = ""
-        if not shown and self._title.sizeHint().width() > title_room:
+        if self._title.sizeHint().width() > room:
             elided = Qt.TextElideMode.ElideRight
-            self._title.setText(self._title.fontMetrics().elidedText(self._whole_title, elided, max(0, title_room)))
+            least = scaled(LEAST_NAME_PX)
+            self._title.setText(self._title.fontMetrics().elidedText(self._whole_title, elided, max(least, room)))
             tip = self._whole_title
         self._title.setToolTip(plain_tip(tip))
 

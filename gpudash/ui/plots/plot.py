@@ -513,7 +513,8 @@ class TimePlot(QWidget):
             replace(level, text=f"{arrow}{level.text}", name=f"{arrow}{level.name}")
             for arrow, level in zip(above, levels, strict=True)
         ]
-        self.legend.set_levels([*self._areas(), *named])
+        # The capacity comes first, which is named at any width; then what nothing else names.
+        self.legend.set_levels([*named[:1], *self._areas(), *named[1:]])
         content = OverlayContent(
             levels=levels,
             marks=place(marks, geometry.x_of, area.left(), area.right(), overlay.text_width, overlay.elided),
@@ -543,6 +544,12 @@ class TimePlot(QWidget):
                 yield PlotLevel(category, category, math.nan, colour, PATCH)
 
     def _levels(self) -> list[PlotLevel]:
+        """The lines across the plot, the capacity first."""
+        lines = [
+            (line, value)
+            for line, value in zip(self.spec.lines, self._points.levels, strict=False)
+            if value is not None and not (self._scale.log and value <= 0)
+        ]
         return [
             PlotLevel(
                 self._level_text(line, value),
@@ -551,8 +558,7 @@ class TimePlot(QWidget):
                 self._palette.curves[line.colour],
                 line.style,
             )
-            for line, value in zip(self.spec.lines, self._points.levels, strict=False)
-            if value is not None and not (self._scale.log and value <= 0)
+            for line, value in sorted(lines, key=lambda each: each[0].colour != "capacity")
         ]
 
     def _level_text(self, line: LineSpec, value: float) -> str:

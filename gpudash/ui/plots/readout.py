@@ -42,6 +42,9 @@ WIDTH_PX, WIDE_PX = 236, 300
 
 _PAD = 10
 
+SIDE_PX = 14
+"""Room at both sides of the values: as much as a result has, which may lie over some of them."""
+
 THEN_PX = 50
 """Width in logical pixels of the column with the values after a change."""
 
@@ -144,45 +147,54 @@ class Readout(PaintedWidget):
         muted, text = QColor(self._palette.muted), QColor(self._palette.text)
         painter.setFont(font)
         painter.setPen(text)
-        width = self.width() - 2 * _PAD
-        painter.drawText(QRectF(_PAD, 2, width, line), Qt.AlignmentFlag.AlignVCenter, self._title)
+        width = self.width() - 2 * SIDE_PX
+        painter.drawText(QRectF(SIDE_PX, 2, width, line), Qt.AlignmentFlag.AlignVCenter, self._title)
         top = 2 + 1.3 * line
         for title, rows in self._groups:
             painter.setPen(muted)
             font.setBold(True)
             painter.setFont(font)
             elided = QFontMetricsF(font).elidedText(title, Qt.TextElideMode.ElideRight, width)
-            painter.drawText(QRectF(_PAD, top, width, line), Qt.AlignmentFlag.AlignVCenter, elided)
+            painter.drawText(QRectF(SIDE_PX, top, width, line), Qt.AlignmentFlag.AlignVCenter, elided)
             font.setBold(False)
             painter.setFont(font)
-            if any(row.text for row, _ in rows):
-                self._paint_columns(painter, QRectF(_PAD, top, width, line), rows)
+            changing = _is_changing(rows)
+            if changing:
+                self._paint_columns(painter, QRectF(SIDE_PX, top, width, line))
             top += line
             for row, value in rows:
                 font.setBold(row.kind == "sum")
                 painter.setFont(font)
-                self._paint_row(painter, metrics, QRectF(_PAD, top, width, line), row, value)
+                self._paint_row(painter, metrics, QRectF(SIDE_PX, top, width, line), row, value, changing=changing)
                 top += line
             top += 0.3 * line
 
-    def _paint_columns(self, painter: QPainter, place: QRectF, rows: Sequence[tuple[Row, str]]) -> None:
-        """Paint column headings if a change adds a second column of values."""
+    def _paint_columns(self, painter: QPainter, place: QRectF) -> None:
+        """Paint the headings of the two columns of values."""
         right = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-        if any(row.then for row, _ in rows):
-            painter.drawText(place.adjusted(0, 0, -scaled(THEN_PX), 0), right, "now")
-            painter.setPen(QColor(self._palette.text))
-            painter.drawText(place, right, "then")
+        painter.drawText(place.adjusted(0, 0, -scaled(THEN_PX), 0), right, "now")
+        painter.setPen(QColor(self._palette.text))
+        painter.drawText(place, right, "then")
 
-    def _paint_row(self, painter: QPainter, metrics: QFontMetricsF, place: QRectF, row: Row, value: str) -> None:
-        if row.text:
+    def _paint_row(
+        self, painter: QPainter, metrics: QFontMetricsF, place: QRectF, row: Row, value: str, *, changing: bool
+    ) -> None:
+        if row.kind == "sum":
+            painter.setPen(QColor(self._palette.border))
+            painter.drawLine(QLineF(place.left(), place.top(), place.right(), place.top()))
+        if changing:
             self._paint_then(painter, place, row)
-            # The column of the change keeps its room, so that all values line up.
-            place = place.adjusted(0, 0, -scaled(THEN_PX), 0)  # even without a change, so that no column moves
+            place = place.adjusted(0, 0, -scaled(THEN_PX), 0)
         ratio = self.devicePixelRatioF()
         top = round(place.center().y() - patch_size().height() / 2)
         if not row.kind:
             painter.drawPixmap(round(place.left()), top, swatch(row.curve, self._palette, ratio))
-        painter.setPen(QColor(self._palette.muted if row.kind == "rest" else self._palette.text))
+        colour = self._palette.text
+        if _is_short(row):
+            colour = self._palette.critical
+        elif row.kind == "rest":
+            colour = self._palette.muted
+        painter.setPen(QColor(colour))
         painter.drawText(place, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, value)
         indent = scaled(SWATCH_PX)
         room = place.width() - indent - metrics.horizontalAdvance(value) - 8
@@ -191,10 +203,7 @@ class Readout(PaintedWidget):
         painter.drawText(place.adjusted(indent, 0, 0, 0), Qt.AlignmentFlag.AlignVCenter, name)
 
     def _paint_then(self, painter: QPainter, place: QRectF, row: Row) -> None:
-        """Paint a row's value with the change applied, and the line above the sum."""
-        if row.kind == "sum":
-            painter.setPen(QColor(self._palette.border))
-            painter.drawLine(QLineF(place.left(), place.top(), place.right(), place.top()))
+        """Paint a row's value with the change applied."""
         if row.then:
             colours = {"sum": self._palette.text, "rest": self._palette.good}
             colour = colours.get(row.kind, self._palette.text)
@@ -204,6 +213,17 @@ class Readout(PaintedWidget):
                 colour = self._palette.critical
             painter.setPen(QColor(colour))
             painter.drawText(place, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, row.then)
+
+
+def _is_changing(rows: Sequence[tuple[Row, str]]) -> bool:
+    """Whether there is a column for the values with a change applied: one is pointed at, or what does not fit asks for
+    one, and then no column moves when it comes. All other values end at the edge."""
+    return any(row.then or _is_short(row) for row, _ in rows)
+
+
+def _is_short(row: Row) -> bool:
+    """Whether it is the row of spare memory, and that is missing."""
+    return row.kind == "rest" and row.value is not None and row.value < 0
 
 
 def _written(

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import QDir, QFileInfo
+from PySide6.QtCore import QDir, QFileInfo, QStandardPaths
 from PySide6.QtGui import QAbstractFileIconProvider, QIcon
 from PySide6.QtWidgets import QApplication, QFileDialog, QMessageBox, QStyle, QWidget
 
 from gpudash.ui.widgets.plain_text import message_box
+from gpudash.ui.widgets.remembered import recall, remember
 
 Mode = QFileDialog.FileMode
+
+_SAVED_IN = "saved_in"
+"""Name under which the folders are remembered that files were written to: by the filter of their names, and the newest
+of all as ""."""
 
 
 class _IconsByName(QAbstractFileIconProvider):
@@ -81,9 +86,23 @@ class FileDialog(QFileDialog):
         return self.selectedFiles()
 
     @staticmethod
-    def ask_to_save(parent: QWidget | None, title: str, start: str, pattern: str) -> str:
-        """The path to write to, or "". The dialog asks before a file is replaced."""
-        return next(iter(FileDialog(parent, title, start, pattern, Mode.AnyFile).chosen()), "")
+    def ask_to_save(parent: QWidget | None, title: str, name: str, pattern: str) -> str:
+        """The path to write to, or "". The dialog asks before a file is replaced.
+
+        It starts where a file of this kind was written last, whenever that was; else where any was, or among the
+        user's documents. What is exported need not be there.
+
+        Args:
+            parent, title: as of the class.
+            name: the proposed name of the file.
+            pattern: the kind of the file: a filter of names, as Qt has them.
+        """
+        start = str(_folder_to_save(pattern) / Path(name).name)
+        path = next(iter(FileDialog(parent, title, start, pattern, Mode.AnyFile).chosen()), "")
+        if path:
+            folder = str(Path(path).parent)
+            remember(_SAVED_IN, {**_saved_in(), pattern: folder, "": folder})
+        return path
 
     @staticmethod
     def ask_to_open(parent: QWidget | None, title: str, start: str, pattern: str = "") -> str:
@@ -99,6 +118,21 @@ class FileDialog(QFileDialog):
     def ask_for_folder(parent: QWidget | None, title: str, start: str) -> str:
         """An existing folder, or ""."""
         return next(iter(FileDialog(parent, title, start, "", Mode.Directory).chosen()), "")
+
+
+def _saved_in() -> dict[str, str]:
+    kept = recall(_SAVED_IN)
+    if not isinstance(kept, dict):
+        return {}
+    return {kind: folder for kind, folder in kept.items() if isinstance(folder, str)}
+
+
+def _folder_to_save(pattern: str) -> Path:
+    """Where a dialog for files of this kind starts."""
+    kept = _saved_in()
+    documents = QStandardPaths.writableLocation(QStandardPaths.StandardLocation.DocumentsLocation)
+    folders = (Path(folder) for folder in (kept.get(pattern), kept.get(""), documents) if folder)
+    return next((folder for folder in folders if folder.is_dir()), Path.home())
 
 
 def completed(parent: QWidget, title: str, chosen: str, suffix: str) -> Path | None:

@@ -69,7 +69,7 @@ class Leaving(QObject):
             run = session.store.run
             if run is None or not run.running or PID in run.spec or session.clock() - run.began_s < UNASKED_S:
                 return None
-            self._name = workspace.dashboard.run_name(run)
+            self._name = workspace.dashboard.runs.name(run)
             if run.workload != WATCH and self._name == given_name(run.workload, run.device, run.spec):
                 where = badged_devices(run.device, run.spec)
                 # A name made of changed settings cannot be the subject of a sentence.

@@ -14,9 +14,8 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtWidgets import QMessageBox, QStackedWidget, QTabBar, QToolButton, QWidget
 
 from gpudash.session.live.running import A_RUN_IS_ON
-from gpudash.session.recordings.file_kinds import FoundFile, Kind, find_file
+from gpudash.session.recordings.file_kinds import FoundFile, Kind, find_file, form_input
 from gpudash.session.source import DashboardSource
-from gpudash.specs.model_names import has_config
 from gpudash.system.settings import Settings
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.runs import RunView
@@ -41,8 +40,6 @@ DASHBOARD = "Dashboard"
 
 LONGEST_TITLE = 32
 """Maximum length of a tab's title in characters; the tooltip has the whole path."""
-
-SCRIPT_SUFFIX = ".py"
 
 LEAST_PX = QSize(960, 570)
 """Logical pixels: what every page is laid out for at least. A smaller window scrolls it."""
@@ -266,16 +263,16 @@ class Workspace(QWidget):
     def open_dropped(self, paths: Iterable[Path]) -> None:
         """Open dropped or chosen files. A Python file becomes the script to run, a model folder the model."""
         for path in paths:
-            if path.suffix == SCRIPT_SUFFIX and path.is_file() and self.live:
-                self.show_dashboard()
-                self.dashboard.panel.take_script(path)
-                self.dashboard.show_form()
-            elif self.live and has_config(path):
-                self.show_dashboard()
-                self.dashboard.panel.take_model(path)
-                self.dashboard.show_form()
-            else:
+            taken = form_input(path)
+            if taken is None or not self.live:
                 self.open(path)
+                continue
+            self.show_dashboard()
+            if taken == "script":
+                self.dashboard.panel.take_script(path)
+            else:
+                self.dashboard.panel.take_model(path)
+            self.dashboard.show_form()
 
     def add(self, document: Document, path: Path | str, title: str) -> None:
         """Open a tab for ``document`` and switch to it.

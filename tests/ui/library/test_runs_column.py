@@ -106,7 +106,7 @@ def test_a_run_of_this_session_is_there_while_it_runs_and_opens_in_the_plots(
     settle(window)
     view = window.workspace.dashboard.view
     assert view.held and view.range()[0] == pytest.approx(4.75) and window.workspace.front is None
-    assert window.workspace.dashboard.ghost is None and window.workspace.dashboard.result.isHidden()
+    assert window.workspace.dashboard.prediction.ghost is None and window.workspace.dashboard.result.isHidden()
 
 
 def test_enter_opens_the_recording_of_a_run(window: MainWindow, runs: RunsColumn, qtbot: QtBot) -> None:

@@ -97,13 +97,26 @@ def test_in_a_narrow_legend_levels_lose_their_values_first_and_the_first_keeps_i
     assert "warning at 85 %: 20.4 GiB" in legend._levels.toolTip(), "and the tooltip says all"
 
 
-def test_what_memory_holds_is_named_before_any_line_across_the_plot(legend: Legend) -> None:
+def test_what_memory_holds_is_named_before_any_line_across_the_plot_but_the_first(legend: Legend) -> None:
     predicted = PlotLevel("predicted 22.66 GiB, reached 3.04 GiB with context", "predicted", math.nan, "#fff", "dot")
     kinds = ("other tensors", "weights", "activations")
     areas = [PlotLevel(kind, kind, math.nan, "#00f", PATCH) for kind in kinds]
-    legend.set_levels([*areas, predicted, CAPACITY])
+    legend.set_levels([CAPACITY, *areas, predicted])
     for width in range(1400, 560, -4):
-        assert key_at(legend, width).texts[: len(kinds)] == list(kinds), width
+        first, *others = key_at(legend, width).texts
+        assert first.startswith("capacity") and others[: len(kinds)] == list(kinds), width
+
+
+@pytest.mark.parametrize("title", ["MEMORY sim:0", "MEMORY NVIDIA GeForce RTX 4090 Laptop GPU, cuda:0"])
+def test_the_name_of_the_first_line_is_read_at_any_width(title: str, qtbot: QtBot) -> None:
+    found = Legend(title, CURVES, DARK)
+    qtbot.addWidget(found)
+    kinds = ("refused", "other tensors", "weights", "activations", "optimizer state")
+    found.set_levels([CAPACITY, *(PlotLevel(kind, kind, math.nan, "#00f", PATCH) for kind in kinds), WARNING])
+    found.show()
+    for width in range(1400, 260, -4):
+        key = key_at(found, width)
+        assert key.texts[0].startswith("capacity") and not key.texts[0].endswith("…"), width
 
 
 def test_at_no_width_do_curves_and_levels_lie_on_one_another(legend: Legend) -> None:

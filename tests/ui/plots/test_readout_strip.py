@@ -7,7 +7,8 @@ from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.telemetry.records import StepFinished
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK
-from gpudash.ui.plots.readout import COLUMNS
+from gpudash.ui.plots.reading import Row
+from gpudash.ui.plots.readout import COLUMNS, Readout
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.theme import restyle
@@ -124,6 +125,33 @@ def test_without_a_cursor_the_readout_shows_now(drawn: PlotStack) -> None:
 def test_the_readout_can_be_heard(drawn: PlotStack) -> None:
     assert drawn.readout.accessibleName() == "Values at the cursor"
     assert "accuracy 100 %" in drawn.readout.accessibleDescription()
+
+
+def right_ends(readout: Readout) -> set[int]:
+    """Where the lines end that reach into the right half, in pixels."""
+    image = readout.grab().toImage()
+    ground = image.pixelColor(1, 1)
+    found, end = set(), 0
+    for y in range(image.height()):
+        inked = (x for x in range(image.width() - 1, image.width() // 2, -1) if image.pixelColor(x, y) != ground)
+        reached = next(inked, 0)
+        if end and not reached:
+            found.add(end)
+        end = max(end, reached) if reached else 0
+    return found
+
+
+def test_what_is_predicted_and_what_is_read_end_at_one_edge(qtbot: QtBot) -> None:
+    readout = Readout(DARK)
+    qtbot.addWidget(readout)
+    readout.resize(readout.width(), 300)
+    weights, total = (CurveSpec(("gpu", name, "a"), name, "bytes", "weights") for name in ("weights", "all"))
+    predicted = [Row(weights, 1.0, None, "8.88"), Row(total, 1.0, None, "8.88", "", "sum")]
+    predicted.append(Row(total, 3.0, None, "3.88", "", "rest"))
+    cpu = CurveSpec(("host", "cpu", None), "CPU", "ratio", "cpu")
+    readout.show_rows(None, 1.0, [(RAMP, predicted), (RAMP, [Row(cpu, 1.0, None)])])
+    ends = right_ends(readout)
+    assert ends and max(ends) - min(ends) <= 2, ends
 
 
 def test_a_curve_of_one_plot_has_one_row(drawn: PlotStack) -> None:

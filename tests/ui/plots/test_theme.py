@@ -1,8 +1,18 @@
+import math
+import re
+from itertools import combinations
+from pathlib import Path
+
 import pytest
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication, QFrame, QLabel, QPushButton, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
+from gpudash.drawing import page
+from gpudash.memory.allocator.trace import CATEGORIES
+from gpudash.memory.explaining.memory_state import KV_CACHE, OTHER_TENSORS
+from gpudash.session.report.drawing import COLOURS
+from gpudash.telemetry.explanation import NO_STACK
 from gpudash.ui.colours import DARK, LIGHT, Palette, contrast, luminance
 from gpudash.ui.widgets.theme import ThemeFollower, apply_theme
 
@@ -39,6 +49,50 @@ def test_every_curve_reaches_a_contrast_of_three_on_the_panel(palette: Palette) 
         for name, c in palette.curves.items()
         if contrast(c, palette.panel) < 3
     } == {}
+
+
+TOTALS = ("allocated", "idle", "other")
+"""Of memory, what a plot shows that is not divided by category; others have the colour of one of these."""
+
+LEAST_APART = 11.0
+"""Distance in CIELAB below which two patches of a legend are taken for one another (CIE 15:2004, 8.2.1)."""
+
+
+def lab(colour: str) -> tuple[float, float, float]:
+    """ "#rrggbb" as lightness, green to red, and blue to yellow, under D65."""
+    red, green, blue = (int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in (red, green, blue)]
+    rows = ((0.4124564, 0.3575761, 0.1804375), (0.2126729, 0.7151522, 0.072175), (0.0193339, 0.119192, 0.9503041))
+    white = (0.95047, 1.0, 1.08883)
+    sums = [sum(share * part for share, part in zip(row, linear, strict=True)) for row in rows]
+    x, y, z = (math.cbrt(each / most) for each, most in zip(sums, white, strict=True))
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+
+
+@BOTH
+def test_no_category_of_memory_and_no_total_has_the_colour_of_another(palette: Palette) -> None:
+    kinds = ["context", *dict.fromkeys((*CATEGORIES, KV_CACHE, OTHER_TENSORS, NO_STACK)), *TOTALS]
+    near = {
+        (one, other): round(math.dist(lab(palette.curves[one]), lab(palette.curves[other])), 1)
+        for one, other in combinations([kind for kind in kinds if kind in palette.curves], 2)
+    }
+    assert len(near) > 60
+    assert {pair: apart for pair, apart in near.items() if apart < LEAST_APART} == {}
+
+
+@BOTH
+def test_a_total_has_one_colour_under_each_of_its_names(palette: Palette) -> None:
+    for total, *names in (("allocated", "process", "used"), ("idle", "reserved", "cache"), ("other", "free")):
+        assert {palette.curves[name] for name in names} == {palette.curves[total]}
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_a_report_has_the_colours_of_totals_too(theme: str) -> None:
+    style = (Path(page.__file__).parent / "templates" / f"{theme}.css").read_text()
+    colours = dict(re.findall(r"--(\w+): (#\w{6})", style))
+    assert contrast(colours["allocated"], colours["back"]) >= 3
+    assert colours[COLOURS["allocated"]] == colours[COLOURS["process"]] == colours["allocated"]
+    assert math.dist(lab(colours["allocated"]), lab(colours["sky"])) > LEAST_APART
 
 
 def test_both_themes_name_the_same_curves() -> None:

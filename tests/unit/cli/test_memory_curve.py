@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from gpudash.cli.terminal.estimates import estimate_report
 from gpudash.cli.terminal.estimates.memory_curve import (
     LABEL_WIDTH,
     LEAST_WIDTH,
@@ -82,3 +83,8 @@ def test_there_is_room_in_a_wide_terminal_with_colours_alone() -> None:
     assert not has_room(terminal(LEAST_WIDTH - 1))
     assert not has_room(terminal(colours=None))
     assert not has_room(terminal(forced=False))
+
+
+def test_no_two_parts_of_a_prediction_have_one_colour_or_one_letter() -> None:
+    letters, colours = zip(*estimate_report.MARKS.values(), strict=True)
+    assert len(set(letters)) == len(set(colours)) == len(estimate_report.MARKS)

@@ -1,4 +1,4 @@
-"""``gpudash open prometheus:...``: what is refused before a window opens."""
+"""``gpudash open``: what each address opens, and what is refused before a window opens."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 from gpudash.cli import run
 from gpudash.cli.recordings.open import open_address
 from gpudash.cli.terminal.output import RequestError
+from gpudash.devices.names import Simulation
 from gpudash.session import Replay
 from gpudash.session.addresses import parse_address
 from gpudash.session.recordings.file_kinds import FoundFile
@@ -31,7 +32,14 @@ class FakeApp(ModuleType):
         super().__init__("gpudash.ui.app")
         self.given: list[tuple[str, Any]] = []
 
-    def run(self, file: FoundFile | None = None, begin: Any = None) -> tuple[int, bool]:
+    def open_dropped(self, paths: list[Path]) -> None:
+        self.given.append(("form", paths))
+
+    def run(
+        self, simulation: Simulation | None = None, file: FoundFile | None = None, begin: Any = None
+    ) -> tuple[int, bool]:
+        if simulation is not None and simulation.cards:
+            self.given.append(("simulated", simulation.sizes))
         if file is not None:
             self.given.append(("file", file.path))
         else:
@@ -58,6 +66,40 @@ def test_a_snapshot_and_the_folder_of_a_report_open_in_the_window(app: FakeApp, 
     assert run(["open", str(path)]) == 0
     assert run(["open", str(path.parent)]) == 0
     assert app.given == [("file", path)] * 2
+
+
+def test_a_script_or_a_model_is_put_into_the_form_beside_the_simulated_card(app: FakeApp, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import torch\n")
+    (tmp_path / "config.json").write_text("{}")
+    assert run(["open", str(script), "--simulate", "1GiB"]) == 0
+    assert run(["open", str(tmp_path)]) == 0
+    assert app.given == [("simulated", (1 << 30,)), ("form", [script]), ("form", [tmp_path])]
+
+
+def test_without_a_display_a_script_is_referred_to_its_prediction(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("QT_QPA_PLATFORM", "minimal")
+    script = tmp_path / "my train.py"
+    script.write_text("import torch\n")
+    assert run(["open", str(script)]) == 2
+    assert f"gpudash estimate -- python '{script}'" in capsys.readouterr().err
+
+
+def test_cards_are_not_simulated_for_other_machines(app: FakeApp, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["open", "--simulate", "1GiB", "ssh://host"]) == 2
+    assert "--simulate gives the window's own runs a GPU" in capsys.readouterr().err
+    assert app.given == []
+
+
+def test_a_file_without_a_command_is_referred_to_the_command_that_opens_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import torch\n")
+    assert run(["--simulate", "1GiB", str(script)]) == 2
+    assert capsys.readouterr().err == f"Nothing here takes {script}. To open it: gpudash open {script}\n"
 
 
 def test_a_recording_opens_in_the_window_whatever_it_is_called(app: FakeApp, tmp_path: Path) -> None:

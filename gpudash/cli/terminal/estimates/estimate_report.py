@@ -37,9 +37,10 @@ MARKS = {
     "inputs": ("I", "bright_yellow"),
     "temporary": ("T", "blue"),
     "workspace": ("K", "white"),
-    HELD_BACK: ("-", "bright_black"),
+    HELD_BACK: ("-", "bright_blue"),
 }
-"""Letter and colour of each part of the bar; the letter is used in a terminal without colours."""
+"""Letter and colour of each part of the bar, a colour for one part only; the letter is used in a terminal without
+colours."""
 
 MAY_TAKE = "?"
 """Letter of what convolutions may need beyond what is known."""
@@ -283,11 +284,11 @@ def _of_a_card(service: Service, *, coloured: bool) -> Text:
     """The bar of one card of a server, including memory it leaves to others, and its legend."""
     taken = [
         _Part("W", "cyan", "weights", service.weights_bytes),
-        _Part("L", "yellow", "adapters", service.adapter_bytes),
+        _Part("L", "bright_magenta", "adapters", service.adapter_bytes),
         _Part("A", "green", "activations", service.activation_bytes),
-        _Part("G", "magenta", "CUDA graphs", service.reserved_graph_bytes),
+        _Part("G", "bright_cyan", "CUDA graphs", service.reserved_graph_bytes),
         _Part("c", "bright_black", "CUDA libraries", service.non_torch_bytes),
-        _Part("K", "blue", "KV cache", max(service.kv_bytes, 0)),
+        _Part("K", "bright_green", "KV cache", max(service.kv_bytes, 0)),
     ]
     parts = [part for part in taken if part.bytes]
     bar = _bar(parts, max(service.card.total_bytes, sum(part.bytes for part in parts)), coloured=coloured)

@@ -531,9 +531,7 @@ class OperatorsTab(QWidget):
         if trace is None:
             self.reported.emit(GONE)
             return
-        chosen = FileDialog.ask_to_save(
-            self, "Export Trace", str(Path.home() / trace.name), f"Traces (*{TRACE_SUFFIX})"
-        )
+        chosen = FileDialog.ask_to_save(self, "Export Trace", trace.name, f"Traces (*{TRACE_SUFFIX})")
         if chosen:
             self.export_to(trace, Path(chosen))
 

@@ -426,7 +426,7 @@ class _Margin(QWidget):
             painter.drawText(numbers, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, str(row.number))
         if not row.bytes:
             return
-        colour = palette.curves["weights"]
+        colour = palette.curves["allocated"]
         if row.growth:
             colour = palette.critical
         wide = max(LEAST_HEAT_PX, scaled(HEAT_PX) * row.bytes / most)

@@ -1,0 +1,1 @@
+"""What a dashboard shows, by subject: device, run, result, prediction, overlaid runs, forecast."""
