@@ -303,36 +303,34 @@ def remedies(
     cause, smaller = _in_the_program(case, settings)
     if cause is None:
         cause = ProgramCause("")
-    lasting = [*kept, *cause.remedies]
+    rest = cause.remedies
+    if kept and cause.is_of_activations:
+        rest = _put_off(rest, found, capacity)
     others = _put_off((*replayed, *smaller), found, capacity, cause.puts_off)
-    if kept:
-        others = [*_put_off(cause.remedies, found, capacity), *others]
-        lasting = [*kept]
-    return Found(ordered((*lasting, *others)), note, cause.text, savings(case), need)
+    return Found(ordered((*kept, *rest, *others)), note, cause.text, savings(case), need)
 
 
-def _put_off(remedies: Sequence[Remedy], found: Explanation, capacity: int, until: str = "") -> list[Remedy]:
-    """``remedies``; those that change the run say until when, if its memory grows on.
+def _put_off(remedies: Sequence[Remedy], found: Explanation, capacity: int, until: str = "") -> tuple[Remedy, ...]:
+    """Remedies that end no growth; those that change the run say how long they last.
 
     Args:
-        remedies: remedies that do not end the growth.
+        remedies: the remedies.
         found: why memory ran out, with the lines that keep memory from every step.
         capacity: bytes available to PyTorch.
-        until: until when, if another growth is the cause.
+        until: how long, if another growth is the cause.
     """
-    rate = sum(growth.bytes_per_step for growth in found.growing)
-    is_notable = sum(growth.bytes for growth in found.growing) >= LEAST_KEPT
+    rate = round(sum(growth.bytes_per_step for growth in found.growing))
+    is_known = sum(growth.bytes for growth in found.growing) >= LEAST_KEPT
     made = []
     for remedy in remedies:
         puts_off = until
-        peak = remedy.predicted_peak_bytes
-        if not until and is_notable and peak is not None:
-            steps = max(0, capacity - peak) // round(rate)
+        if not until and is_known and remedy.predicted_peak_bytes is not None:
+            steps = max(0, capacity - remedy.predicted_peak_bytes) // rate
             puts_off = f"lasts at least {format_count(steps)} step{'s' * (steps != 1)} more, then it is full again"
-        if puts_off and changes_the_run(remedy):
-            remedy = replace(remedy, puts_off=puts_off)
+        if changes_the_run(remedy):
+            remedy = replace(remedy, puts_off=remedy.puts_off or puts_off)
         made.append(remedy)
-    return made
+    return tuple(made)
 
 
 def _in_the_program(case: Case, settings: Sequence[Remedy]) -> tuple[ProgramCause | None, tuple[Remedy, ...]]:
