@@ -227,10 +227,33 @@ def keeper_of(growth: Growth, stacks: Iterable[Sequence[tuple[str, int, str]]], 
         stacks: those with which it allocates, innermost line first.
         source: reads lines of the program.
     """
-    found = keepers(makers_of([growth], stacks), source)
-    if not found or found[0].place == (growth.file, growth.line):
+    makers = makers_of([growth], stacks)
+    found = keepers(makers, source)
+    if found and found[0].place == (growth.file, growth.line):
         return ""
-    return found[0].shown_place
+    if found:
+        return found[0].shown_place
+    for file, line in makers:
+        module = _parsed("\n".join(source_lines(file, source)))
+        path = [] if module is None else _path(module, line)
+        for handler in (one for node in path if isinstance(node, ast.Try) for one in node.handlers):
+            for statement, _error in errors_kept(handler):
+                return f"{short(file)}:{statement.lineno} ({_one_line(statement)})"
+    return ""
+
+
+def errors_kept(handler: ast.ExceptHandler) -> Iterator[tuple[ast.stmt, ast.Name]]:
+    """Statements of a handler that assign its exception to another variable, or append it to a list.
+
+    The traceback of an exception refers to the variables of all functions that it left.
+    """
+    for node in ast.walk(handler):
+        match node:
+            case (
+                ast.Assign(value=ast.Name() as error)
+                | ast.Expr(value=ast.Call(func=ast.Attribute(attr="append"), args=[ast.Name() as error]))
+            ) if error.id == handler.name:
+                yield node, error
 
 
 def _parsed(text: str) -> ast.Module | None:

@@ -13,7 +13,7 @@ from gpudash.memory.explaining.wording import needed
 from gpudash.memory.frames import Frame
 from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
 from gpudash.memory.snapshot.causes.optimizer_state import STATES
-from gpudash.memory.snapshot.leak_edits import Keeper, Place, is_plain, keepers
+from gpudash.memory.snapshot.leak_edits import Keeper, Place, errors_kept, is_plain, keepers
 from gpudash.memory.snapshot.source_edits import Function, Loop, SourceFile, Splice, method_of
 from gpudash.telemetry.explanation import Remedy, short
 from gpudash.units import format_bytes
@@ -191,16 +191,8 @@ def _is_in(block: Sequence[ast.stmt], line: int) -> bool:
 
 def _kept_error(file: SourceFile, handler: ast.ExceptHandler) -> _Release | None:
     """The statement of a handler that assigns its exception to another variable, or appends it to a list."""
-    for node in ast.walk(handler):
-        match node:
-            case (
-                ast.Assign(value=ast.Name() as error)
-                | ast.Expr(value=ast.Call(func=ast.Attribute(attr="append"), args=[ast.Name() as error]))
-            ) if error.id == handler.name:
-                pass
-            case _:
-                continue
-        assert isinstance(node, ast.stmt) and error.end_col_offset is not None
+    for node, error in errors_kept(handler):
+        assert error.end_col_offset is not None
         without = ".with_traceback(None)"
         splice = Splice(error.lineno, error.end_col_offset, error.end_col_offset, without)
         return _Release(

@@ -269,6 +269,10 @@ def test_what_keeps_the_result_of_a_line_is_named_by_its_place() -> None:
 
     assert keeper(2) == "train.py:3 (total += loss)"
     assert keeper(4) == ""  # the line itself
+    lines[:] = ["for x in loader:", "    try:", "        step(model(x))", "    except RuntimeError as error:"]
+    assert keeper(3) == ""
+    lines.append("        errors.append(error)")
+    assert keeper(3) == "train.py:5 (errors.append(error))"
 
 
 HARMLESS = {
