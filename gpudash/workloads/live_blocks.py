@@ -8,7 +8,7 @@ import threading
 import time
 from array import array
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import SimpleNamespace
@@ -20,6 +20,7 @@ from gpudash.agent.memory import snapshots as cuda_snapshot
 from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, BlockView, Segment
 from gpudash.memory.allocator.blocks import Rounding, segment_size
 from gpudash.memory.allocator.device_memory import addresses_fall
+from gpudash.memory.allocator.layout import allocated_blocks
 from gpudash.memory.allocator.settings import allocator_text
 from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY, WORKSPACE, Trace
 from gpudash.memory.explaining.block_map import block_map
@@ -102,7 +103,7 @@ class SimulatedBlocks:
 
     def sites(self) -> Sequence[AllocationGroup]:
         found: dict[tuple[Frame | None, int], list[int]] = defaultdict(lambda: [0, 0])
-        for block in _live(self._card.segments()):
+        for block in allocated_blocks(self._card.segments()):
             tag = block.owner
             if isinstance(tag, Tag):
                 tally = found[self._lines.site(tag), tag.step]
@@ -190,7 +191,7 @@ class SimulatedBlocks:
         known = self._tracker.categories()
         found: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0])
         tags: dict[tuple[Any, ...], Tag | None] = {}
-        for block in _live(segments):
+        for block in allocated_blocks(segments):
             tag = None
             if isinstance(block.owner, Tag):
                 tag = block.owner
@@ -282,13 +283,6 @@ class _Lines:
 def is_simulator(file: str) -> bool:
     """Whether a file is part of the simulated GPU."""
     return "/gpudash/simulator/" in file.replace("\\", "/")
-
-
-def _live(segments: Sequence[Segment]) -> Iterator[Any]:
-    for segment in segments:
-        for block in segment.blocks:
-            if block.state == "active_allocated":
-                yield block
 
 
 def _events(card: SimulatedGpu) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -176,19 +176,12 @@ class AgentHistory:
             for event in trace:
                 if event["action"] == "alloc":
                     times[device, event["addr"]] = event.get("time_us", 0)
-        for segment in snapshot["segments"]:
-            place, device = segment["address"], segment["device"]
-            for block in segment["blocks"]:
-                place, address = place + block["size"], block.get("address", place)
-                if block["state"] != "active_allocated":
-                    continue
-                frames = block.get("frames") or ()
-                stack = tuple((frame["filename"], frame["line"], frame["name"]) for frame in frames)
-                step = self._step_of(times.get((device, address)), known.get((device, address)), stack)
-                self._born[device, address] = stack, step
-                tally = found.setdefault(device, {}).setdefault((stack, step), [0, 0])
-                tally[0] += block["size"]
-                tally[1] += 1
+        for device, (address, size, stack) in _cuda_blocks(snapshot):
+            step = self._step_of(times.get((device, address)), known.get((device, address)), stack)
+            self._born[device, address] = stack, step
+            tally = found.setdefault(device, {}).setdefault((stack, step), [0, 0])
+            tally[0] += size
+            tally[1] += 1
         return [
             (f"cuda:{device}", [(size, count, step, stack) for (stack, step), (size, count) in tallies.items()])
             for device, tallies in found.items()
@@ -265,10 +258,7 @@ class AgentHistory:
             requests = []
             for event in reversed(newer):
                 if event["action"] == "alloc":
-                    stack = tuple(
-                        (frame["filename"], frame["line"], frame["name"]) for frame in event.get("frames", ())
-                    )
-                    requests.append((event["time_us"], event["addr"], event["size"], stack))
+                    requests.append((event["time_us"], event["addr"], event["size"], _stack_of(event)))
                 elif event["action"] in ENDS:
                     requests.append((event["time_us"], event["addr"], 0, ()))
             missed = bool(before) and len(newer) == len(trace)
@@ -340,17 +330,23 @@ def _when_initialised(torch: Any, lasting: Lasting, name: str, then: Callable[[]
 
 
 def _cuda_live(snapshot: Any, device: int) -> list[Live]:
-    """The live blocks in torch's snapshot."""
-    found: list[Live] = []
+    """The live blocks of a device in torch's snapshot."""
+    return [block for index, block in _cuda_blocks(snapshot) if index == device]
+
+
+def _cuda_blocks(snapshot: Any) -> Iterator[tuple[int, Live]]:
+    """The live blocks in torch's snapshot, each with its device's index."""
     for segment in snapshot["segments"]:
         place = segment["address"]
         for block in segment["blocks"]:
             place, address = place + block["size"], block.get("address", place)
-            if segment["device"] == device and block["state"] == "active_allocated":
-                frames = block.get("frames") or ()
-                stack = tuple((frame["filename"], frame["line"], frame["name"]) for frame in frames)
-                found.append((address, block["size"], stack))
-    return found
+            if block["state"] == "active_allocated":
+                yield segment["device"], (address, block["size"], _stack_of(block))
+
+
+def _stack_of(entry: Any) -> tuple[Line, ...]:
+    """The stack of a block or an event in torch's snapshot."""
+    return tuple((frame["filename"], frame["line"], frame["name"]) for frame in entry.get("frames") or ())
 
 
 def _size(holding: Holding) -> int:

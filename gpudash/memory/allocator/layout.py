@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -83,6 +83,12 @@ class Segment:
     def active_size(self) -> int:
         """Bytes of blocks that are not free."""
         return sum(block.size for block in self.blocks if block.state != "inactive")
+
+
+def allocated_blocks(segments: Iterable[Segment]) -> Iterator[BlockView]:
+    """The blocks that are in use, without those that are free or wait for a stream."""
+    for segment in segments:
+        yield from (block for block in segment.blocks if block.state == "active_allocated")
 
 
 def _view(blocks: list[Block]) -> Segment:

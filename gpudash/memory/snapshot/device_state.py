@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpudash.memory.allocator.layout import BlockView, Segment
+from gpudash.memory.allocator.layout import BlockView, Segment, allocated_blocks
 from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.memory.explaining.block_map import block_map
 from gpudash.memory.explaining.memory_state import AllocationGroup, MemoryState, RefusedRequest
@@ -109,9 +109,8 @@ class _Labels:
     def of(cls, segments: Sequence[Segment], stacks: Sequence[Stack], born: Mapping[int, int], known: Known) -> _Labels:
         lines = [python_stack(stack) for stack in (*stacks, ())]
         categories = [category_of_role(role_of(stack)[0]) for stack in lines]
-        nameless = [
-            block for block in _live(segments) if block.address not in known.categories and not lines[_stack_of(block)]
-        ]
+        unknown = [block for block in allocated_blocks(segments) if block.address not in known.categories]
+        nameless = [block for block in unknown if not lines[_stack_of(block)]]
         return cls(lines, categories, {**known.categories, **_workspace(nameless, born, known)})
 
     def category(self, block: BlockView) -> str:
@@ -129,7 +128,7 @@ def _groups(
     segments: Sequence[Segment], labels: _Labels, born: Mapping[int, int], known: Known
 ) -> tuple[AllocationGroup, ...]:
     found: dict[tuple[str, int, int], list[int]] = defaultdict(lambda: [0, 0])
-    for block in _live(segments):
+    for block in allocated_blocks(segments):
         step = 0
         if block.address in born:
             step = known.step_at(born[block.address])
@@ -140,13 +139,6 @@ def _groups(
         AllocationGroup(size, count, category, step, stack=labels.stacks[stack])
         for (category, step, stack), (size, count) in found.items()
     )
-
-
-def _live(segments: Sequence[Segment]) -> Iterator[BlockView]:
-    for segment in segments:
-        for block in segment.blocks:
-            if block.state == "active_allocated":
-                yield block
 
 
 def _stack_of(block: BlockView) -> int:

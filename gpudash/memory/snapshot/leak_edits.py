@@ -14,7 +14,17 @@ from functools import cache
 
 from gpudash.memory.explaining.call_sites import SourceLine
 from gpudash.memory.frames import Frame, is_library
-from gpudash.memory.snapshot.source_edits import Functions, Loop, SourceFile, functions_of, source_lines
+from gpudash.memory.snapshot.source_edits import (
+    Functions,
+    LineEdits,
+    Loop,
+    SourceFile,
+    functions_of,
+    is_without_graph,
+    method_of,
+    names_in,
+    one_line,
+)
 from gpudash.telemetry.explanation import Growth, Rewrite, short
 
 MOST_KEEPERS = 3
@@ -105,8 +115,7 @@ class Keeper:
             is_number: whether the value is a scalar.
         """
         if self.is_carried:
-            names = self.name.split(", ")
-            return f"{self.name} = {', '.join(f'{name}.detach()' for name in names)} where a step begins"
+            return f"{self._detached()} where a step begins"
         if not is_number and not self.is_added and self.without_backward and not self.detached:
             return f"{self.before}{self.name}.cpu(){self.after} under torch.no_grad()"
         return f"{self.before}{self.kept(is_number=is_number)}{self.after}"
@@ -136,25 +145,25 @@ class Keeper:
             written: the final statement, if this edit is only part of it.
         """
         line = self.place[1]
-        statement = source.statement(line)
-        if statement is None or hasattr(statement, "body"):
+        statement = source.simple_statement(line)
+        if statement is None:
             return None
+        edits = LineEdits(source)
         if self.is_carried:
             loop = next((node for node in source.path(line) if isinstance(node, Loop)), None)
             if loop is None or loop.body[0].lineno == loop.lineno:
                 return None
-            first = loop.body[0].lineno
-            detached = ", ".join(f"{one}.detach()" for one in self.name.split(", "))
-            return {first: (f"{source.indent(first)}{self.name} = {detached}", source.lines[first - 1])}
+            edits.before(loop.body[0].lineno, [self._detached()])
+            return edits.changed
         # A hook's lambda is only a part of its line.
-        if _one_line(statement) != self.statement:
+        if one_line(statement) != self.statement:
             return None
-        if not written:
-            written = f"{self.before}{self.kept(is_number=is_number)}{self.after}"
-        last = statement.end_lineno or line
-        changed: dict[int, Sequence[str]] = dict.fromkeys(range(statement.lineno, last + 1), ())
-        changed[statement.lineno] = (f"{source.indent(statement.lineno)}{written}",)
-        return changed
+        edits.replace(statement, [written or f"{self.before}{self.kept(is_number=is_number)}{self.after}"])
+        return edits.changed
+
+    def _detached(self) -> str:
+        """The statement that lets go of the graph of what is carried."""
+        return f"{self.name} = {', '.join(f'{name}.detach()' for name in self.name.split(', '))}"
 
 
 def edit_of_statement(keepers: Sequence[tuple[Keeper, bool]]) -> str:
@@ -181,12 +190,11 @@ def keepers(makers: Sequence[Place], source: SourceLine) -> list[Keeper]:
         source: reads lines of the program.
     """
     found: dict[tuple[Place, str], Keeper] = {}
-    files = dict.fromkeys(file for file, _line in makers)
-    modules = {file: _parsed("\n".join(source_lines(file, source))) for file in files}
+    files = {file: SourceFile(file, source) for file, _line in makers}
 
     @cache
     def functions() -> Functions:
-        return functions_of(modules, source)
+        return functions_of(list(files.values()), source)
 
     def passed_of(file: str, path: Sequence[ast.AST]) -> Iterator[Keeper]:
         return _passed_of(file, path, functions())
@@ -194,10 +202,7 @@ def keepers(makers: Sequence[Place], source: SourceLine) -> list[Keeper]:
     # The most certain rule first; the first that finds anything wins.
     for rule in (_kept_of, _derived_of, passed_of, _carried_of, _hooked_of):
         for file, line in makers:
-            module = modules[file]
-            path: list[ast.AST] = []
-            if module is not None:
-                path = _path(module, line)
+            path = files[file].path(line)
             if not path or not isinstance(path[-1], ast.stmt):
                 continue
             for keeper in rule(file, path):
@@ -234,11 +239,10 @@ def keeper_of(growth: Growth, stacks: Iterable[Sequence[tuple[str, int, str]]], 
     if found:
         return found[0].shown_place
     for file, line in makers:
-        module = _parsed("\n".join(source_lines(file, source)))
-        path = [] if module is None else _path(module, line)
+        path = SourceFile(file, source).path(line)
         for handler in (one for node in path if isinstance(node, ast.Try) for one in node.handlers):
             for statement, _error in errors_kept(handler):
-                return f"{short(file)}:{statement.lineno} ({_one_line(statement)})"
+                return f"{short(file)}:{statement.lineno} ({one_line(statement)})"
     return ""
 
 
@@ -254,35 +258,6 @@ def errors_kept(handler: ast.ExceptHandler) -> Iterator[tuple[ast.stmt, ast.Name
                 | ast.Expr(value=ast.Call(func=ast.Attribute(attr="append"), args=[ast.Name() as error]))
             ) if error.id == handler.name:
                 yield node, error
-
-
-def _parsed(text: str) -> ast.Module | None:
-    try:
-        return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-
-
-def _path(module: ast.Module, line: int) -> list[ast.AST]:
-    """The nodes that contain a line, down to its statement; empty if there is none."""
-    path: list[ast.AST] = [module]
-    while True:
-        inner = None
-        for child in ast.iter_child_nodes(path[-1]):
-            if not isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
-                continue
-            if _first(child) <= line <= (getattr(child, "end_lineno", None) or _first(child)):
-                inner = child
-                break
-        if inner is None:
-            return path[1:] and path
-        path.append(inner)
-
-
-def _first(node: ast.AST) -> int:
-    if isinstance(node, ast.match_case):
-        return node.pattern.lineno
-    return int(getattr(node, "lineno", 0))
 
 
 def _kept_of(file: str, path: Sequence[ast.AST], *, derived: bool = False) -> Iterator[Keeper]:
@@ -308,7 +283,7 @@ def _kept_of(file: str, path: Sequence[ast.AST], *, derived: bool = False) -> It
         if value is not None and made.keys() & names and is_plain(value):
             # A variable that is assigned a plain value no longer holds the tensor.
             made = {name: there for name, there in made.items() if name not in names}
-        elif derived and value is not None and made.keys() & _used(value) and not is_plain(value):
+        elif derived and value is not None and made.keys() & names_in(value) and not is_plain(value):
             made.update(dict.fromkeys(names, (file, statement.lineno)))
 
 
@@ -346,7 +321,7 @@ def _hooks(module: ast.AST) -> Iterator[tuple[ast.FunctionDef, set[str]]]:
                 hook = ast.FunctionDef("<lambda>", argument.args, [statement], [])
                 yield hook, _module_of(hook)
             elif isinstance(argument, ast.Call):
-                makers.add(_name_of(argument))
+                makers.add(method_of(argument))
             else:
                 registered.add(ast.unparse(argument).rpartition(".")[2])
     for node in ast.walk(module):
@@ -423,10 +398,10 @@ def _passed(
         statement = path[-1]
         if hasattr(statement, "body") or not isinstance(statement, ast.stmt):
             continue
-        text = _one_line(statement)
+        text = one_line(statement)
         # The statement twice: on one line, to quote it, and as in the file, to rewrite it there.
         for call, in_file in zip(_calls_in(ast.parse(text)), _calls_in(statement), strict=False):
-            module, function = functions.get(_name_of(call), (None, None))
+            module, function = functions.get(method_of(call), (None, None))
             if module is None or function is None:
                 continue
             pairs = zip(_arguments(call, function), _arguments(in_file, function), strict=False)
@@ -445,7 +420,7 @@ def _passed(
                         made=made[name],
                         before=before,
                         after=after,
-                        detached=detached or _is_without_graph(path),
+                        detached=detached or is_without_graph(path),
                         span=_span(there),
                     )
                 elif calls and module is path[0]:
@@ -488,8 +463,8 @@ def _keeps(module: ast.AST, function: ast.FunctionDef, parameter: str) -> bool:
     # What is created in the function, or passed to it, ends with it or belongs to the caller.
     local = {argument.arg for argument in function.args.args} - {"self", "cls"}
     for node in ast.walk(function):
-        if isinstance(node, ast.For) and names & _used(node.iter):
-            names |= _used(node.target)
+        if isinstance(node, ast.For) and names & names_in(node.iter):
+            names |= names_in(node.target)
         if isinstance(node, ast.stmt):
             local |= _assigned(node)
     for path in _statements([module, function]):
@@ -516,14 +491,14 @@ def _carried_of(file: str, path: Sequence[ast.AST]) -> Iterator[Keeper]:
     """A variable that each step computes from its own last value, so that the graph continues from step to step."""
     statement = path[-1]
     loops = [node for node in path if isinstance(node, ast.For | ast.While)]
-    if not isinstance(statement, ast.Assign) or not loops or _is_without_graph(path):
+    if not isinstance(statement, ast.Assign) or not loops or is_without_graph(path):
         return
     scope = next(node for node in reversed(path) if isinstance(node, ast.FunctionDef | ast.Module))
     outermost = next(loop for loop in loops if loop in list(ast.walk(scope)))
     trains = _calls(outermost, "backward") or _calls(outermost, "step")
     if isinstance(scope, ast.FunctionDef) and not trains:
         return
-    carried = [name for name in _assigned(statement) if name in _used(statement.value)]
+    carried = [name for name in _assigned(statement) if name in names_in(statement.value)]
     for other in ast.walk(outermost):
         if not isinstance(other, ast.Assign) or other is statement:
             continue
@@ -532,7 +507,7 @@ def _carried_of(file: str, path: Sequence[ast.AST]) -> Iterator[Keeper]:
         carried = [name for name in carried if name not in reassigned or name in _graph_of(other.value)]
     carried = [name for name in carried if not _is_detached_in(outermost, name) and not is_plain(statement.value)]
     if carried:
-        text = _one_line(statement)
+        text = one_line(statement)
         names = ", ".join(carried)
         place = (file, statement.lineno)
         yield Keeper(place, text, names, names, place, is_carried=True)
@@ -544,7 +519,7 @@ def _graph_of(value: ast.expr) -> set[str]:
         return set()
     if "repackage" in ast.unparse(value):
         return set()
-    return _used(value)
+    return names_in(value)
 
 
 def _is_detached_in(loop: ast.AST, name: str) -> bool:
@@ -585,11 +560,11 @@ def _keeping(
     file: str, path: Sequence[ast.AST], of: Sequence[ast.AST], made: Place, names: dict[str, Place] | None
 ) -> Iterator[Keeper]:
     """What a statement keeps of the variables with the value, or without ``names``, of its own result."""
-    line = _first(path[-1])
-    text = _one_line(path[-1])
     statement = path[-1]
     if hasattr(statement, "body") or not isinstance(statement, ast.stmt):
         return
+    line = statement.lineno
+    text = one_line(statement)
     stored = _stored(ast.parse(text).body[0])
     written = _stored(statement)
     for (container, expression, is_added), (_, in_file, _) in zip(stored, written, strict=False):
@@ -623,7 +598,7 @@ def _keeping(
             made=maker,
             before=before,
             after=after,
-            detached=detached or _is_without_graph(path),
+            detached=detached or is_without_graph(path),
             is_added=is_added,
             without_backward=bool(loops) and not any(_calls(loop, "backward") for loop in loops),
             is_read_as_tensor=_is_read_as_tensor(path[0], container, is_added=is_added),
@@ -670,7 +645,7 @@ def _is_read_as_tensor(module: ast.AST, container: ast.expr, *, is_added: bool) 
             return True
         if not isinstance(node, ast.Call) or not _is_of_torch(node.func):
             continue
-        if any(name in _used(argument) for argument in node.args):
+        if any(name in names_in(argument) for argument in node.args):
             return True
     return False
 
@@ -680,7 +655,7 @@ def _values_of(module: ast.AST, name: str) -> set[str]:
     found: set[str] = set()
     for node in ast.walk(module):
         if isinstance(node, ast.For | ast.comprehension) and ast.unparse(node.iter) == name:
-            found |= _used(node.target)
+            found |= names_in(node.target)
     return found
 
 
@@ -696,7 +671,7 @@ def _is_value(node: ast.expr, name: str, values: set[str]) -> bool:
         case ast.Name() | ast.Attribute():
             return ast.unparse(node) in values
         case ast.Subscript(value=inner):
-            return name in _used(inner) or _is_value(inner, name, values)
+            return name in names_in(inner) or _is_value(inner, name, values)
         case ast.BinOp(left=left, right=right):
             return _is_value(left, name, values) or _is_value(right, name, values)
         case ast.Call(func=ast.Name(id="max" | "min" | "sum"), args=[first, *_]):
@@ -820,16 +795,11 @@ def is_plain(expression: ast.AST) -> bool:
     return False
 
 
-def _is_without_graph(path: Sequence[ast.AST]) -> bool:
-    """Whether a statement runs under torch.no_grad() or torch.inference_mode()."""
-    around: list[ast.expr] = []
-    for node in path:
-        if isinstance(node, ast.With):
-            around += [item.context_expr for item in node.items]
-        elif isinstance(node, ast.FunctionDef):
-            around += node.decorator_list
-    texts = map(ast.unparse, around)
-    return any("no_grad" in text or "inference_mode" in text for text in texts)
+def _method(expression: ast.AST) -> str:
+    """Name of the method that is called; "" for a plain function, which may have the name of one."""
+    if isinstance(expression, ast.Call) and isinstance(expression.func, ast.Attribute):
+        return expression.func.attr
+    return ""
 
 
 def _calls(node: ast.AST, method: str) -> bool:
@@ -849,11 +819,6 @@ def _assigned(statement: ast.AST) -> set[str]:
     return found
 
 
-def _used(value: ast.AST) -> set[str]:
-    """Variables and attributes read by an expression, as written."""
-    return {ast.unparse(node) for node in ast.walk(value) if isinstance(node, ast.Name | ast.Attribute)}
-
-
 def _without_detach(expression: ast.expr) -> tuple[ast.expr, bool]:
     """The object of a call of detach() or clone(), and whether it is detached."""
     if isinstance(expression, ast.Call) and isinstance(expression.func, ast.Attribute):
@@ -862,21 +827,3 @@ def _without_detach(expression: ast.expr) -> tuple[ast.expr, bool]:
             inner, detached = _without_detach(expression.func.value)
             return inner, detached or method == "detach"
     return expression, False
-
-
-def _name_of(call: ast.Call) -> str:
-    """Name of the called function or method; "" for anything else."""
-    if isinstance(call.func, ast.Name):
-        return call.func.id
-    return _method(call)
-
-
-def _method(expression: ast.AST) -> str:
-    """Name of the last method called; "" if there is none."""
-    if isinstance(expression, ast.Call) and isinstance(expression.func, ast.Attribute):
-        return expression.func.attr
-    return ""
-
-
-def _one_line(statement: ast.AST) -> str:
-    return " ".join(ast.unparse(statement).split())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import difflib
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -37,6 +37,19 @@ class Splice:
     begin: int
     end: int
     text: str
+
+    @classmethod
+    def behind(cls, node: ast.expr, text: str) -> Splice:
+        """Text added at the end of an expression."""
+        end = node.end_col_offset or 0
+        return cls(node.end_lineno or node.lineno, end, end, text)
+
+    @classmethod
+    def cut(cls, call: ast.Call) -> Splice:
+        """A method call removed from the object that it is called on; its name and its arguments are on one line."""
+        assert isinstance(call.func, ast.Attribute)
+        inner = call.func.value
+        return cls(inner.end_lineno or 0, inner.end_col_offset or 0, call.end_col_offset or 0, "")
 
 
 WAITS = {"Popen": "communicate", "Process": "join"}
@@ -86,6 +99,13 @@ class SourceFile:
     def statement(self, line: int) -> ast.stmt | None:
         """The innermost statement that contains a line."""
         return next((node for node in reversed(self.path(line)) if isinstance(node, ast.stmt)), None)
+
+    def simple_statement(self, line: int) -> ast.stmt | None:
+        """The same, unless it has statements of its own, as a loop has."""
+        statement = self.statement(line)
+        if hasattr(statement, "body"):
+            return None
+        return statement
 
     def nodes(self) -> Iterator[ast.AST]:
         """Every node of the file."""
@@ -162,18 +182,98 @@ def ended_before(file: SourceFile, line: int) -> str:
 
     The result is "" if the file does not contain exactly one.
     """
-    found = [
-        (node.targets[0].id, method_of(node.value))
-        for node in file.nodes()
-        if isinstance(node, ast.Assign) and node.lineno < line and len(node.targets) == 1
-        if isinstance(node.targets[0], ast.Name) and method_of(node.value) in WAITS
-    ]
+    found: list[str] = []
+    for node in file.nodes():
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if node.lineno < line:
+                method = WAITS.get(method_of(value))
+                if method is not None:
+                    found.append(f"{name}.{method}()")
     statement = file.statement(line)
     if len(found) != 1 or statement is None:
         return ""
-    name, kind = found[0]
-    first = statement.lineno
-    return file.patch({first: (f"{file.indent(first)}{name}.{WAITS[kind]}()", file.lines[first - 1])})
+    edits = LineEdits(file)
+    edits.before(statement.lineno, found)
+    return edits.patch()
+
+
+class LineEdits:
+    """Statements of a file that are replaced, and lines written around them.
+
+    Args:
+        file: the file.
+        splices: parts of lines that are replaced before.
+    """
+
+    def __init__(self, file: SourceFile, splices: Iterable[Splice] = ()) -> None:
+        self._file = file
+        self.changed: dict[int, Sequence[str]] = file.spliced(splices)
+
+    def replace(self, node: ast.stmt, texts: Sequence[str]) -> None:
+        """Write some lines, with the statement's indentation, in place of all of its own."""
+        self.changed.update(dict.fromkeys(lines_of(node), ()))
+        self.changed[node.lineno] = self._indented(node.lineno, texts)
+
+    def before(self, line: int, texts: Sequence[str]) -> None:
+        """Write some lines before a line, with its indentation."""
+        self.changed[line] = (*self._indented(line, texts), *self._of(line))
+
+    def behind(self, node: ast.stmt, texts: Sequence[str], *, indent_of: int = 0) -> None:
+        """Write some lines behind a statement, with its indentation or that of a line."""
+        last = node.end_lineno or node.lineno
+        self.changed[last] = (*self._of(last), *self._indented(indent_of or node.lineno, texts))
+
+    def patch(self) -> str:
+        """All of it as a diff."""
+        return self._file.patch(self.changed)
+
+    def _of(self, line: int) -> Sequence[str]:
+        return self.changed.get(line, (self._file.lines[line - 1],))
+
+    def _indented(self, line: int, texts: Sequence[str]) -> Sequence[str]:
+        return [f"{self._file.indent(line)}{text}" for text in texts]
+
+
+def lines_of(node: ast.stmt | ast.expr) -> range:
+    """The lines of a node."""
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+
+
+def scope_of(path: Sequence[ast.AST]) -> Function | ast.Module | None:
+    """The innermost function of a path, else its module."""
+    return next((node for node in reversed(path) if isinstance(node, Function | ast.Module)), None)
+
+
+def loop_of(path: Sequence[ast.AST]) -> Loop | None:
+    """The innermost loop of a path."""
+    return next((node for node in reversed(path) if isinstance(node, Loop)), None)
+
+
+def is_without_graph(path: Sequence[ast.AST]) -> bool:
+    """Whether a path's last statement runs under torch.no_grad() or torch.inference_mode()."""
+    around: list[ast.expr] = []
+    for node in path:
+        if isinstance(node, ast.With):
+            around += [item.context_expr for item in node.items]
+        elif isinstance(node, Function):
+            around += node.decorator_list
+    texts = map(ast.unparse, around)
+    return any("no_grad" in text or "inference_mode" in text for text in texts)
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """Variables and attributes in a node, as they are written."""
+    return {ast.unparse(inner) for inner in ast.walk(node) if isinstance(inner, ast.Name | ast.Attribute)}
+
+
+def calls_any(node: ast.AST, names: Collection[str]) -> bool:
+    """Whether a node calls a function or method of one of these names."""
+    return any(method_of(inner) in names for inner in ast.walk(node))
+
+
+def one_line(node: ast.AST) -> str:
+    """The source of a statement, on one line."""
+    return " ".join(ast.unparse(node).split())
 
 
 def method_of(node: ast.AST) -> str:
@@ -219,11 +319,13 @@ Functions = dict[str, tuple[ast.AST, ast.FunctionDef]]
 """Functions and methods by name, and classes by name with their `__init__`; each with its module."""
 
 
-def functions_of(modules: Mapping[str, ast.Module | None], source: SourceLine) -> Functions:
+def functions_of(files: Sequence[SourceFile], source: SourceLine) -> Functions:
     """Functions of some files, and of the files they import from the same folder, whose name is unique."""
     seen: dict[str, list[tuple[ast.AST, ast.FunctionDef]]] = {}
-    found = [module for module in modules.values() if module is not None]
-    for module in (*found, *_imported(modules, source)):
+    for file in (*files, *_imported(files, source)):
+        module = file.module
+        if module is None:
+            continue
         for node in ast.walk(module):
             if isinstance(node, ast.ClassDef):
                 makers = [
@@ -235,18 +337,14 @@ def functions_of(modules: Mapping[str, ast.Module | None], source: SourceLine) -
     return {name: nodes[0] for name, nodes in seen.items() if len(nodes) == 1}
 
 
-def _imported(modules: Mapping[str, ast.Module | None], source: SourceLine) -> Iterator[ast.Module]:
-    """Modules next to some files that these import."""
+def _imported(files: Sequence[SourceFile], source: SourceLine) -> Iterator[SourceFile]:
+    """Files next to some files that these import."""
     names: dict[str, None] = {}
-    for file in modules:
-        for part in imported_names(SourceFile(file, source)):
-            names[posixpath.normpath(f"{posixpath.dirname(file)}/{part}")] = None
-    for name in list(names)[:MOST_IMPORTED]:
-        module = None
-        if name not in modules:
-            module = SourceFile(name, source).module
-        if module is not None:
-            yield module
+    for file in files:
+        for part in imported_names(file):
+            names[posixpath.normpath(f"{posixpath.dirname(file.file)}/{part}")] = None
+    known = {file.file for file in files}
+    yield from (SourceFile(name, source) for name in list(names)[:MOST_IMPORTED] if name not in known)
 
 
 def _blocks(node: ast.AST) -> Iterator[ast.AST]:

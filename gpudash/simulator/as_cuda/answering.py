@@ -12,10 +12,10 @@ from torch.utils import _device as default_device
 from gpudash.simulator.as_cuda import cuda_functions, mode, parallel, streams, tensor_types
 from gpudash.simulator.as_cuda.devices import CUDA, inward, outward
 from gpudash.simulator.as_cuda.notices import emit
-from gpudash.simulator.as_cuda.replacing import Replacements
 from gpudash.simulator.device.backend import NOT_SHARED, Backend
 from gpudash.simulator.device.naming import DEVICE, naming
 from gpudash.simulator.faults import hands_on
+from gpudash.simulator.replacing import Replacements
 
 FIRST = 0
 """Priority before all others that torch queries for storages in files, which start at 10."""

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from gpudash.simulator.as_cuda.notices import refusal
-from gpudash.simulator.as_cuda.replacing import Replacements
 from gpudash.simulator.as_cuda.streams import Event, Stream
 from gpudash.simulator.device.device_module import DeviceModule
+from gpudash.simulator.replacing import Replacements
 
 SIMULATED = (
     "can_device_access_peer",

@@ -18,9 +18,9 @@ from torch.utils.dlpack import DLDeviceType
 
 from gpudash.simulator.as_cuda.devices import CUDA, inward, outward, reworded
 from gpudash.simulator.as_cuda.notices import refusal
-from gpudash.simulator.as_cuda.replacing import Replacements
 from gpudash.simulator.device.naming import DEVICE
 from gpudash.simulator.faults import hands_on
+from gpudash.simulator.replacing import Replacements
 
 Answer = Callable[..., Any]
 

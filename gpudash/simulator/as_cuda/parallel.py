@@ -15,9 +15,9 @@ from torch.nn.parallel import _functions as parallel
 from gpudash.simulator.as_cuda import sharded
 from gpudash.simulator.as_cuda.devices import outward
 from gpudash.simulator.as_cuda.notices import emit
-from gpudash.simulator.as_cuda.replacing import Replacements
 from gpudash.simulator.device.naming import DEVICE
 from gpudash.simulator.faults import hands_on
+from gpudash.simulator.replacing import Replacements
 
 Tensors = Sequence[torch.Tensor]
 

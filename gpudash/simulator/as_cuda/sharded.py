@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from gpudash.simulator.as_cuda.mode import with_mode
-from gpudash.simulator.as_cuda.replacing import Replacements
 from gpudash.simulator.faults import hands_on
+from gpudash.simulator.replacing import Replacements
 
 
 def install(replaced: Replacements) -> None:

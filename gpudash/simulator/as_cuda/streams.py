@@ -10,10 +10,10 @@ import torch
 
 from gpudash.simulator.as_cuda.devices import CUDA, inward, outward
 from gpudash.simulator.as_cuda.notices import emit
-from gpudash.simulator.as_cuda.replacing import Replacements
 from gpudash.simulator.device import device_module
 from gpudash.simulator.device.device_module import DeviceModule
 from gpudash.simulator.device.naming import DEVICE
+from gpudash.simulator.replacing import Replacements
 
 STREAMS = (
     "Streams and events of torch.cuda do nothing on a simulated GPU: work is over when its call returns, and the time "

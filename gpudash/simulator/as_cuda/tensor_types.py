@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from gpudash.simulator.as_cuda.devices import CUDA, inward
-from gpudash.simulator.as_cuda.replacing import Replacements
 from gpudash.simulator.device.naming import DEVICE
 from gpudash.simulator.faults import hands_on
+from gpudash.simulator.replacing import Replacements
 
 TENSOR_TYPES = {
     "BFloat16Tensor": torch.bfloat16,

@@ -90,8 +90,8 @@ class Tracker:
         self._log = log
         self.stage = ""
         self.finished = False
-        self.on_roots: Callable[[], None] | None = None
-        self.on_gradients: Callable[[], None] | None = None
+        self.on_roots: list[Callable[[], None]] = []
+        self.on_gradients: list[Callable[[], None]] = []
         self._engine = engine
         self._stacks = stacks
         self._modules: weakref.WeakSet[nn.Module] = weakref.WeakSet()
@@ -169,8 +169,7 @@ class Tracker:
         Args:
             whole: whether the current step was completed.
         """
-        if self.on_roots is not None:
-            self.on_roots()
+        self._report_roots()
         self.finished = True
         if self._log is not None:
             self._log.finish(whole=whole)
@@ -249,13 +248,12 @@ class Tracker:
             return
         # Everything of a large model would be walked once for each of its layers.
         if self._backward and module in self._layers:
-            if self.on_gradients is not None:
-                self.on_gradients()
+            for callback in self.on_gradients:
+                callback()
             return
         self._modules.add(module)
         self._layers.update(module.modules())
-        if self.on_roots is not None:
-            self.on_roots()
+        self._report_roots()
 
     def _leave(self, _module: nn.Module, _args: Any, _result: Any) -> None:
         if self._running:
@@ -269,8 +267,8 @@ class Tracker:
             self._backward -= 1
         self._forward = False
         self._note_phase()
-        if not self._backward and self.on_roots is not None:
-            self.on_roots()
+        if not self._backward:
+            self._report_roots()
 
     def _optimizer_begins(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
         self._optimizers.add(optimizer)
@@ -279,12 +277,15 @@ class Tracker:
         self._note_phase()
 
     def _optimizer_ends(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        if self.on_roots is not None:
-            self.on_roots()
+        self._report_roots()
         self._optimizing = False
         self._note_phase()
         if self._log is not None:
             self._log.note(Stepped(id(optimizer)))
+
+    def _report_roots(self) -> None:
+        for callback in self.on_roots:
+            callback()
 
     def _note_phase(self) -> None:
         if self._log is not None:

@@ -88,14 +88,19 @@ class RequestRecorder:
         scratch.begin()
         self._card.observe(self._happened)
         self._card.on_emptied.append(self._emptied)
+        # gradients may be dropped at the start of the next step, so classify them while they are certain to exist
+        self._tracker.on_roots.append(self._classify)
+        self._tracker.on_gradients.append(self._classify_gradients)
 
     def stop(self) -> None:
         """Stop recording, and set the category of each block."""
         self._card.unobserve(self._happened)
         self._card.on_emptied.remove(self._emptied)
+        self._tracker.on_roots.remove(self._classify)
+        self._tracker.on_gradients.remove(self._classify_gradients)
         # roots can be found only while alive, so look once more before the blocks are sorted
         # At the end of a run its last gradients and its optimizer state still exist.
-        self.classify()
+        self._classify()
         for address, block in self._blocks.items():
             self._note_label(block, address)
         # Code that never runs a backward pass saves nothing for it.
@@ -103,11 +108,11 @@ class RequestRecorder:
         self.trace.categories[:] = [self._category(block, learns) for block in range(1, len(self._born) + 1)]
         self.trace.convolutions = scratch.found()
 
-    def classify(self) -> None:
+    def _classify(self) -> None:
         """Record what belongs to modules and optimizers now; call it before gradients are dropped."""
         self._record(self._tracker.categories())
 
-    def classify_gradients(self) -> None:
+    def _classify_gradients(self) -> None:
         """Record the gradients of now, of what was classified before."""
         self._record(self._tracker.gradients())
 
@@ -156,7 +161,7 @@ class RequestRecorder:
     def _note_label(self, block: int, address: int) -> None:
         label = self._card.label_of(address)
         if label is not None:
-            # what `classify` found takes precedence over a label from the moment of allocation
+            # what `_classify` found takes precedence over a label from the moment of allocation
             self._certain.setdefault(block, label)
 
     def _mark(self) -> None:
@@ -270,18 +275,6 @@ class DryRun:
         tracker = Tracker(engine, stacks=False, log=log)
         recorders = [RequestRecorder(self.backend, tracker, index) for index in range(len(architectures))]
         log.on_copy = lambda index, copy: recorders[index].note_copy(copy)
-
-        def classify() -> None:
-            for recorder in recorders:
-                recorder.classify()
-
-        def classify_gradients() -> None:
-            for recorder in recorders:
-                recorder.classify_gradients()
-
-        # gradients may be dropped at the start of the next step, so classify them while they are certain to exist
-        tracker.on_roots = classify
-        tracker.on_gradients = classify_gradients
         tracker.start()
         for recorder in recorders:
             recorder.start()

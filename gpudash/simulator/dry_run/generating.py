@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from gpudash.simulator.faults import hands_on
+from gpudash.simulator.replacing import Replacements
 
 TO_THE_END = "no sequence ends before its longest, and beams are searched until then"
 
@@ -34,15 +35,11 @@ def generating_to_the_end(note: Note) -> Iterator[None]:
         (mixin, "_beam_search_has_unfinished_sequences", _searching_on),
         (mixin, "_update_finished_beams", _finishing_at_the_end),
     )
-    replaced = [(owner, name, vars(owner)[name]) for owner, name, _ in wanted if owner and name in vars(owner)]
-    for owner, name, make in wanted:
-        if owner and name in vars(owner):
-            setattr(owner, name, make(vars(owner)[name], note))
-    try:
+    with Replacements() as replaced:
+        for owner, name, make in wanted:
+            if owner and name in vars(owner):
+                replaced.put(owner, name, make(vars(owner)[name], note))
         yield
-    finally:
-        for owner, name, original in replaced:
-            setattr(owner, name, original)
 
 
 def _never_ending(original: Callable[..., torch.Tensor], note: Note) -> Callable[..., torch.Tensor]:

@@ -7,6 +7,7 @@ unless it only guards against what does not happen in a run that goes well.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import itertools
@@ -43,6 +44,7 @@ from gpudash.simulator.dry_run.uncompiled import LeftUncompiled, compiling_nothi
 from gpudash.simulator.dry_run.whole_training import WholeTraining
 from gpudash.simulator.faults import hands_on
 from gpudash.simulator.refusal import OR_ANOTHER_PYTHON, CannotPredictError
+from gpudash.simulator.replacing import Replacements
 
 Build = Callable[[Any], Callable[[], object]]
 
@@ -220,24 +222,20 @@ def follow(
 def several_gpus_refused() -> Iterator[None]:
     """Explain to code that waits for ranks, or uses all GPUs of the machine, why it is not followed."""
     groups: Any = getattr(distributed, "distributed_c10d", None)
-    replaced: list[tuple[Any, str, Any]] = [(nn.DataParallel, "__init__", _refuse_data_parallel)]
-    # In every module of torch that has the function under its name: `from ... import` copies it.
-    for name, unless in (("init_process_group", _unless_alone), ("_get_default_group", _unless_ranks)):
-        original = getattr(groups, name, None)
-        made = None
-        if original is not None:
-            made = unless(original)
+    with Replacements() as replaced:
+        replaced.put(nn.DataParallel, "__init__", _refuse_data_parallel)
+        # In every module of torch that has the function under its name: `from ... import` copies it.
         torchs = [module for path, module in list(sys.modules.items()) if path.startswith("torch.")]
-        # Only modules that still have the original: functions replaced by a library stay.
-        replaced += [(one, name, made) for one in torchs if made and vars(one).get(name) is original]
-    kept = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
-    for owner, name, made in replaced:
-        setattr(owner, name, made)
-    try:
+        for name, unless in (("init_process_group", _unless_alone), ("_get_default_group", _unless_ranks)):
+            original = getattr(groups, name, None)
+            if original is None:
+                continue
+            made = unless(original)
+            for module in torchs:
+                # Only modules that still have the original: functions replaced by a library stay.
+                if vars(module).get(name) is original:
+                    replaced.put(module, name, made)
         yield
-    finally:
-        for owner, name, original in kept:
-            setattr(owner, name, original)
 
 
 def _unless_alone(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -288,8 +286,7 @@ def checkpoints_without_numbers(kept: KeptCheckpoints | None = None) -> Iterator
     Args:
         kept: stores what is passed to ``torch.save``, for code that loads it again.
     """
-    module: Any = torch
-    original, save = module.load, module.save
+    original = torch.load
 
     @hands_on
     def save_sizes(obj: Any, f: Any, *_args: Any, **_kwargs: Any) -> None:
@@ -316,17 +313,12 @@ def checkpoints_without_numbers(kept: KeptCheckpoints | None = None) -> Iterator
         except RuntimeError:  # it has the format of before torch 1.6, which cannot be mapped
             return original(file, *args, **kwargs)
 
-    module.load, module.save = load_mapped, save_sizes
-    files = _safetensors()
-    before = {name: getattr(files, name) for name in _WRITING if hasattr(files, name)}
-    for name in before:
-        setattr(files, name, save_nothing)
-    try:
+    with Replacements() as replaced:
+        replaced.put_all(torch, {"load": load_mapped, "save": save_sizes})
+        files = _safetensors()
+        if files is not None:
+            replaced.put_all(files, dict.fromkeys(_WRITING, save_nothing))
         yield
-    finally:
-        module.load, module.save = original, save
-        for name, function in before.items():
-            setattr(files, name, function)
 
 
 _WRITING = ("serialize_file", "_flatten_as_ptr")
@@ -495,25 +487,14 @@ def assumptions() -> tuple[str, ...]:
 def standing_in() -> Iterator[None]:
     """Make tensors without numbers return unknown ones while this is active."""
     _assumed.clear()
-    tensor_type: Any = torch.Tensor
-    replaced: list[tuple[Any, str, Any]] = [
-        *((tensor_type, name, _unless_known(getattr(tensor_type, name), made)) for name, made in _METHODS.items()),
-        *((math, name, _of_a_finite(getattr(math, name))) for name in ("isnan", "isinf", "isfinite")),
-        *((owner, name, _into_a_tensor(getattr(owner, name))) for owner, name in _TAKING_NUMBERS),
-    ]
-    own = [vars(owner).get(name) for owner, name, _made in replaced]
-    for owner, name, made in replaced:
-        # Bound before and after: an inherited function is removed again, not restored.
-        setattr(owner, name, made)
-    try:
+    with Replacements() as replaced:
+        for name, made in _METHODS.items():
+            replaced.wrap(torch.Tensor, name, functools.partial(_unless_known, unknown=made))
+        for name in ("isnan", "isinf", "isfinite"):
+            replaced.wrap(math, name, _of_a_finite)
+        for owner, name in _TAKING_NUMBERS:
+            replaced.wrap(owner, name, _into_a_tensor)
         yield
-    finally:
-        for (owner, name, _made), before in zip(replaced, own):
-            if before is None:
-                # Setting the inherited function would shadow it on this class for good.
-                delattr(owner, name)  # the original is inherited
-            else:
-                setattr(owner, name, before)
 
 
 _TAKING_NUMBERS: tuple[tuple[Any, str], ...] = (

@@ -26,6 +26,7 @@ from torch import nn
 from gpudash.memory.allocator.trace import GRADIENTS, WEIGHTS
 from gpudash.simulator.device.naming import DEVICE
 from gpudash.simulator.operations.operations import Engine
+from gpudash.simulator.replacing import Replacements
 
 BACKEND = "gpudash_dry"
 """Name of the process group's backend: torch's fake one, which does not know devices registered from Python."""
@@ -247,12 +248,9 @@ def replicated(model: nn.Module, engine: Engine) -> nn.Module:
 
     # DDP compares shapes across the ranks by numbers, which a dry run lacks; the comparison takes some bytes. Replaced
     # during construction only.
-    verify = getattr(distributed, VERIFY)
-    setattr(distributed, VERIFY, lambda *_args, **_kwargs: None)
-    try:
+    with Replacements() as replaced:
+        replaced.put(distributed, VERIFY, lambda *_args, **_kwargs: None)
         wrapped = Replica(model)
-    finally:
-        setattr(distributed, VERIFY, verify)
     ranks: Any = torch.distributed
     # A hook in place of the all-reduce: the reducer waits for a future with the bucket.
     ranks._register_comm_hook(wrapped.reducer, engine, bucket_reduced)

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as optimizer_hooks
 
 from gpudash.simulator.faults import hands_on
+from gpudash.simulator.replacing import Replacements
 
 
 class WholeTraining:
@@ -24,7 +25,7 @@ class WholeTraining:
         self._made: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._steps: Counter[int] = Counter()
         self._is_a_step = False
-        self._end: list[Callable[[], None]] = []
+        self._replaced = Replacements()
 
     @property
     def steps(self) -> int:
@@ -36,25 +37,21 @@ class WholeTraining:
         return most
 
     def __enter__(self) -> WholeTraining:  # noqa: PYI034 - Python 3.9 has no Self
-        kind: Any = Optimizer
-        make = kind.__init__
+        self._replaced.wrap(Optimizer, "__init__", self._noting)
+        # torch's own hook, called after every optimizer step.
+        self._replaced.undo_by(optimizer_hooks.register_optimizer_step_post_hook(self._stepped).remove)
+        return self
 
+    def __exit__(self, *error: object) -> None:
+        self._replaced.undo()
+
+    def _noting(self, make: Callable[..., None]) -> Callable[..., None]:
         @hands_on
         def made(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
             self._made.add(optimizer)
             make(optimizer, *args, **kwargs)
 
-        def put_back() -> None:
-            kind.__init__ = make
-
-        kind.__init__ = made
-        # torch's own hook, called after every optimizer step.
-        self._end = [put_back, optimizer_hooks.register_optimizer_step_post_hook(self._stepped).remove]
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for end in self._end:
-            end()
+        return made
 
     def _stepped(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         self._steps[id(optimizer)] += 1

@@ -26,6 +26,7 @@ from gpudash.simulator.models.config import ModelConfig, refused
 from gpudash.simulator.models.quantised import chosen, quantise
 from gpudash.simulator.models.quantised import read as read_quantisation
 from gpudash.simulator.refusal import OR_ANOTHER_PYTHON, CannotPredictError
+from gpudash.simulator.replacing import Replacements
 from gpudash.system.garbage import without_collection
 
 GET_MODELS = f"Install it there: pip install 'gpudash[models]'{OR_ANOTHER_PYTHON}"
@@ -203,16 +204,10 @@ def _undrawn(transformers: Any, where: torch.device) -> Iterator[None]:
 
     transformers leaves that out on ``meta`` by itself, but takes the device for the CPU within a dry run.
     """
-    owner, name = transformers.PreTrainedModel, "initialize_weights"
-    original = vars(owner).get(name)
-    if where.type != "meta" or original is None:
+    with Replacements() as replaced:
+        if where.type == "meta":
+            replaced.put(transformers.PreTrainedModel, "initialize_weights", _draws_nothing)
         yield
-        return
-    setattr(owner, name, _draws_nothing)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
 
 
 def _draws_nothing(_model: nn.Module) -> None:

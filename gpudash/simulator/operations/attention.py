@@ -95,7 +95,7 @@ def flash(
 ) -> torch.Tensor:
     """Attention with the flash kernel, even if it would not be chosen; tensors are (batch, heads, length, width)."""
     width = query.shape[-1]
-    padded = [_padded(tensor, 8) for tensor in (query, key, value)]
+    padded = [_padded(tensor) for tensor in (query, key, value)]
     result: torch.Tensor = _flash(*padded, dropout_p, is_causal, scale=_scale(scale, width))[0]
     if result.shape[-1] == width:
         return result
@@ -116,8 +116,9 @@ def _scale(scale: float | None, width: int) -> float:
     return scale
 
 
-def _padded(tensor: torch.Tensor, multiple: int) -> torch.Tensor:
-    missing = -tensor.shape[-1] % multiple
+def _padded(tensor: torch.Tensor) -> torch.Tensor:
+    """``tensor`` with its last dimension filled up to a multiple of 8."""
+    missing = -tensor.shape[-1] % 8
     if missing:
         return torch.nn.functional.pad(tensor, [0, missing])
     return tensor
@@ -138,7 +139,7 @@ def _bias(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -> 
         return None
     if bias.shape[-1] % 8:
         length = bias.shape[-1]
-        bias = _padded(bias, 8)[..., :length]
+        bias = _padded(bias)[..., :length]
     return bias.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
 
 

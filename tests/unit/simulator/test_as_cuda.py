@@ -21,9 +21,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from gpudash.memory.predicting.architecture import WORKSPACE_CACHE_VARIABLE
 from gpudash.simulator.as_cuda import answering, notices
 from gpudash.simulator.as_cuda.cuda_functions import REFUSED, REFUSED_OF
-from gpudash.simulator.as_cuda.replacing import Replacements
 from gpudash.simulator.as_cuda.streams import STREAMS
 from gpudash.simulator.device.backend import Backend
+from gpudash.simulator.replacing import Replacements
 from tests.unit.simulator.conftest import FIRST_BYTES, SECOND_BYTES
 from tests.unit.torch_names import names_in_torch_c
 

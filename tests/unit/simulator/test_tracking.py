@@ -100,8 +100,8 @@ class Checkpointed(nn.Module):
 def test_what_layers_that_run_again_in_a_backward_pass_have_new_is_gradients(sim: Backend) -> None:
     tracker = Tracker(sim.engine)
     walked: list[str] = []
-    tracker.on_roots = lambda: walked.append(" ".join(sorted(tracker.categories().values())))
-    tracker.on_gradients = lambda: walked.append(f"gradients {len(tracker.gradients())}")
+    tracker.on_roots.append(lambda: walked.append(" ".join(sorted(tracker.categories().values()))))
+    tracker.on_gradients.append(lambda: walked.append(f"gradients {len(tracker.gradients())}"))
     model = Checkpointed()
     tracker.start()
     try:

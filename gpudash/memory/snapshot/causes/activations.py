@@ -27,10 +27,10 @@ from gpudash.memory.snapshot.causes.batch_size import (
     number_of,
     numbers_given,
 )
-from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
+from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause, replayed
 from gpudash.memory.snapshot.causes.optimizer_state import STATES
 from gpudash.memory.snapshot.history.phases import BACKWARD, OPTIMIZER, PHASES
-from gpudash.memory.snapshot.source_edits import Function, SourceFile, keyword_of, method_of
+from gpudash.memory.snapshot.source_edits import Function, LineEdits, SourceFile, keyword_of, method_of
 from gpudash.telemetry.explanation import Remedy, short
 from gpudash.units import format_bytes
 
@@ -123,7 +123,7 @@ def growing_inputs(case: Case) -> ProgramCause | None:
         ran = case.resized(in_step, sizes[step] / sizes[last], request=True)
         if ran.fits and sizes[step] < sizes[last]:
             change = f"{place}: no inputs larger than those of step {step}, {format_bytes(sizes[step])}"
-            limits.append(Remedy(change, predicted_peak_bytes=ran.peak_reserved, verified_by=BY_REPLAY))
+            limits.append(replayed(change, ran))
             break
     smaller = [replace(remedy, puts_off=INPUTS_GROW) for remedy in smaller_steps(case)]
     return ProgramCause(text, (*limits, *smaller), is_of_activations=True, puts_off=INPUTS_GROW)
@@ -363,13 +363,8 @@ def checkpointed(case: Case) -> Iterator[Remedy]:
     if case.through("torch/utils/checkpoint.py").any():
         return
     lives = case.of_category(ACTIVATIONS, OTHER_TENSORS)
-    by_line: dict[Frame, list[int]] = {}
-    for life in lives.tolist():
-        for frame in case.frames(life):
-            by_line.setdefault(frame, []).append(life)
     # An outer call's line holds at least as much as those inside it: of equal ones the innermost comes first.
-    best = sorted(by_line.items(), key=lambda item: -case.bytes_of(np.array(item[1], np.int64)))
-    for frame, _alive in best:
+    for frame, _alive in case.largest_groups(lives, case.frames):
         file = case.file(frame.file)
         call = _layer_in_loop(file, frame.line)
         if call is None:
@@ -393,10 +388,8 @@ def checkpointed(case: Case) -> Iterator[Remedy]:
             f"{short(file.file)}:{frame.line}: torch.utils.checkpoint.checkpoint around each of {len(rounds)} calls, "
             f"which the backward pass makes again: up to {available(saved)} less at this moment"
         )
-        if ran.fits:
-            yield Remedy(text, predicted_peak_bytes=ran.peak_reserved, verified_by=BY_REPLAY, patch=patch)
-        elif saved >= case.found.missing_bytes:
-            yield Remedy(text, patch=patch)
+        if ran.fits or saved >= case.found.missing_bytes:
+            yield replayed(text, ran, patch)
         return
 
 
@@ -419,14 +412,12 @@ def _layer_in_loop(file: SourceFile, line: int) -> ast.Call | None:
 def _with_import(file: SourceFile, changed: tuple[int, str] | None) -> str:
     if changed is None or not file.imports("torch"):
         return ""
-    edits = {changed[0]: [changed[1]]}
+    edits = LineEdits(file)
+    edits.changed[changed[0]] = (changed[1],)
     if not file.imports("torch.utils.checkpoint"):
         first = next(node for node in file.nodes() if isinstance(node, ast.Import) and node.names[0].name == "torch")
         # Both edits would be on the same line.
         if first.lineno == changed[0]:
             return ""
-        edits[first.lineno] = [
-            file.lines[first.lineno - 1],
-            f"{file.indent(first.lineno)}import torch.utils.checkpoint",
-        ]
-    return file.patch(edits)
+        edits.behind(first, ["import torch.utils.checkpoint"])
+    return edits.patch()

@@ -12,8 +12,8 @@ from gpudash.memory.allocator.trace import ACTIVATIONS, GRADIENTS, WEIGHTS
 from gpudash.memory.explaining.wording import needed
 from gpudash.memory.frames import Frame
 from gpudash.memory.snapshot.causes.batch_size import Number, number_of
-from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
-from gpudash.memory.snapshot.source_edits import Function, SourceFile, Splice, keyword_of, method_of
+from gpudash.memory.snapshot.causes.case import Case, Ints, ProgramCause, replayed
+from gpudash.memory.snapshot.source_edits import Function, LineEdits, SourceFile, Splice, keyword_of, method_of
 from gpudash.telemetry.explanation import Remedy, short
 from gpudash.units import format_bytes
 
@@ -29,15 +29,8 @@ _QUEUES = frozenset({"Queue", "LifoQueue"})
 
 def batches_on_the_card(case: Case) -> ProgramCause | None:
     """Many batches of the same size, moved to the GPU by one line."""
-    names = (ACTIVATIONS, WEIGHTS, GRADIENTS)
-    codes = [case.history.categories.index(name) for name in names]
-    data = case.alive[~np.isin(case.lives.category[case.alive], codes)]
-    lines: dict[Frame, list[int]] = {}
-    for life in data.tolist():
-        for frame in case.frames(life)[:1]:
-            lines.setdefault(frame, []).append(life)
-    for line, found in sorted(lines.items(), key=lambda item: -case.bytes_of(np.array(item[1], np.int64))):
-        lives = np.array(found, np.int64)
+    data = case.of_other_category(ACTIVATIONS, WEIGHTS, GRADIENTS)
+    for line, lives in case.largest_groups(data, case.innermost):
         size = case.bytes_of(lives)
         if size < SHARE_OF_LIVE * case.live_bytes:
             return None
@@ -57,20 +50,18 @@ def batches_on_the_card(case: Case) -> ProgramCause | None:
         if patch:
             text = f"{count} batches that {place} keeps on the GPU take {format_bytes(size)}."
             label = f"{place}: keep them in host memory and move each where its step begins: {needed(size)} less"
-            return ProgramCause(text, (_without(case, lives, line, label, patch),), is_waste=True)
+            ran = case.resized(lives, 0, request=line in case.refused_frames[:1])
+            return ProgramCause(text, (replayed(label, ran, patch),), is_waste=True)
     return None
 
 
 def _moves(file: SourceFile, line: int) -> list[ast.Call]:
     """The calls in a statement that move its result to the GPU."""
-    statement = file.statement(line)
-    if statement is None or hasattr(statement, "body"):
+    statement = file.simple_statement(line)
+    if statement is None:
         return []
-    return [
-        node
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _MOVES
-    ]
+    calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    return [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr in _MOVES]
 
 
 def _limit(file: SourceFile, line: int, count: int) -> Number | None:
@@ -166,7 +157,7 @@ def _fewer(case: Case, lives: Ints, line: Frame, count: int, limit: Number) -> I
         for fewer in sorted({number, max(1, number // 2)}, reverse=True):
             saved = case.bytes_of(ordered[-(-len(ordered) * fewer // count) :])
             text = f"{limit.place}: at most {fewer} batches ahead, not {limit.value}: {needed(saved)} less"
-            yield Remedy(text, predicted_peak_bytes=ran.peak_reserved, verified_by=BY_REPLAY, patch=limit.patch(fewer))
+            yield replayed(text, ran, limit.patch(fewer))
         return
 
 
@@ -183,14 +174,11 @@ def _kept_on_host(file: SourceFile, line: int, moves: list[ast.Call]) -> str:
             collected = name
     if not collected:
         return ""
-    splices = []
     for call in moves:
         assert isinstance(call.func, ast.Attribute)
-        data = call.func.value
-        if data.end_lineno != call.end_lineno:
+        if call.func.value.end_lineno != call.end_lineno:
             return ""
-        splices.append(Splice(data.end_lineno or 0, data.end_col_offset or 0, call.end_col_offset or 0, ""))
-    changed = file.spliced(splices)
+    edits = LineEdits(file, map(Splice.cut, moves))
     first = moves[0]
     assert isinstance(first.func, ast.Attribute)
     move = ast.unparse(first)[len(ast.unparse(first.func.value)) :]
@@ -201,9 +189,8 @@ def _kept_on_host(file: SourceFile, line: int, moves: list[ast.Call]) -> str:
         begin = loop.body[0].lineno
         if begin == loop.lineno:
             return ""
-        moved = f"{file.indent(begin)}{_moved(_batch_of(loop), move, len(moves))}"
-        changed[begin] = (moved, *changed.get(begin, (file.lines[begin - 1],)))
-    return file.patch(changed)
+        edits.before(begin, [_moved(_batch_of(loop), move, len(moves))])
+    return edits.patch()
 
 
 def _takes_from(loop: ast.For, name: str) -> bool:
@@ -229,10 +216,3 @@ def _moved(batch: ast.expr, move: str, parts: int) -> str:
     if parts > 1:
         return f"{name} = [part{move} for part in {name}]"
     return f"{name} = {name}{move}"
-
-
-def _without(case: Case, lives: Ints, line: Frame, text: str, patch: str) -> Remedy:
-    ran = case.resized(lives, 0, request=line in case.refused_frames[:1])
-    if not ran.fits:
-        return Remedy(text, patch=patch)
-    return Remedy(text, predicted_peak_bytes=ran.peak_reserved, verified_by=BY_REPLAY, patch=patch)

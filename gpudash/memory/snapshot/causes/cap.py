@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 
 from gpudash.memory.explaining.wording import available
-from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, ProgramCause
+from gpudash.memory.snapshot.causes.case import Case, ProgramCause, replayed
 from gpudash.memory.snapshot.source_edits import SourceFile, keyword_of, method_of
-from gpudash.telemetry.explanation import Remedy, short
+from gpudash.telemetry.explanation import short
 from gpudash.units import format_bytes
 
 SETS_IT = "set_per_process_memory_fraction"
@@ -28,13 +28,8 @@ def capped_process(case: Case) -> ProgramCause | None:
     ran = case.on(int(share * capacity))
     place = f"{short(file.file)}:{call.lineno}"
     text = f"The cap of {format_bytes(allowed)} that {place} sets refused this: the GPU has more room."
-    remedy = Remedy(
-        f"{place}: {SETS_IT}({share:g}): {available(int(share * capacity))} for PyTorch",
-        predicted_peak_bytes=ran.peak_reserved if ran.fits else None,
-        verified_by=BY_REPLAY if ran.fits else "",
-        patch=file.patch_of(value, f"{share:g}"),
-    )
-    return ProgramCause(text, (remedy,))
+    change = f"{place}: {SETS_IT}({share:g}): {available(int(share * capacity))} for PyTorch"
+    return ProgramCause(text, (replayed(change, ran, file.patch_of(value, f"{share:g}")),))
 
 
 def _cap(case: Case) -> tuple[SourceFile, ast.Call, ast.Constant] | None:

@@ -3,9 +3,10 @@ trace."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,8 @@ from gpudash.telemetry.explanation import Explanation, Remedy
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+
+_Key = TypeVar("_Key", bound=Hashable)
 
 MOST_IMPORTED = 200
 """Most paths that are checked for modules imported by a program's files."""
@@ -49,6 +52,13 @@ class ProgramCause:
     is_of_activations: bool = False
     is_waste: bool = False
     puts_off: str = ""
+
+
+def replayed(text: str, ran: ReplayRun, patch: str = "") -> Remedy:
+    """A remedy, with the peak of its replay if the request succeeds there."""
+    if not ran.fits:
+        return Remedy(text, patch=patch)
+    return Remedy(text, predicted_peak_bytes=ran.peak_reserved, verified_by=BY_REPLAY, patch=patch)
 
 
 @dataclass
@@ -114,8 +124,31 @@ class Case:
 
     def of_category(self, *names: str) -> Ints:
         """The live blocks of some categories."""
+        return self.alive[self._in_category(names)]
+
+    def of_other_category(self, *names: str) -> Ints:
+        """The live blocks of all others."""
+        return self.alive[~self._in_category(names)]
+
+    def _in_category(self, names: Sequence[str]) -> Bools:
         codes = [self.history.categories.index(name) for name in names]
-        return self.alive[np.isin(self.lives.category[self.alive], codes)]
+        return np.isin(self.lives.category[self.alive], codes)
+
+    def groups(self, lives: Ints, keys: Callable[[int], Iterable[_Key]]) -> dict[_Key, Ints]:
+        """Some blocks by their keys, such as the lines that led to them, in the order in which the keys are met."""
+        found: dict[_Key, list[int]] = {}
+        for life in lives.tolist():
+            for key in keys(life):
+                found.setdefault(key, []).append(life)
+        return {key: np.array(group, np.int64) for key, group in found.items()}
+
+    def largest_groups(self, lives: Ints, keys: Callable[[int], Iterable[_Key]]) -> list[tuple[_Key, Ints]]:
+        """The same, those of most bytes first; of equal ones that whose key is met first."""
+        return sorted(self.groups(lives, keys).items(), key=lambda group: -self.bytes_of(group[1]))
+
+    def innermost(self, life: int) -> list[Frame]:
+        """The program's own line that asked for a block; empty if none is known."""
+        return self.frames(life)[:1]
 
     def file(self, name: str) -> SourceFile:
         """A file of the program."""
@@ -218,7 +251,7 @@ class Case:
     @cached_property
     def _compiled(self) -> tuple[TraceProgram, Ints]:
         program, lives, order = compiled(self.history.device)
-        last = self._last_refusal(program)
+        last = program.operations[program.last_refusal] - SPECIAL
         # The program continued after earlier failures without that memory: request the minimum there.
         specials = []
         for place, (kind, stream, address, size) in enumerate(program.specials):
@@ -245,7 +278,7 @@ class Case:
                 size[block] = max(1, int(size[block] * factor))
         specials = program.specials
         if request:
-            last = self._last_refusal(program)
+            last = program.operations[program.last_refusal] - SPECIAL
             kind, stream, address, amount = specials[last]
             specials = [*specials[:last], (kind, stream, address, max(1, int(amount * factor))), *specials[last + 1 :]]
         return self._ran(replace(program, size=size, specials=specials))
@@ -269,13 +302,6 @@ class Case:
     def on(self, capacity: int) -> ReplayRun:
         """The run with the given number of bytes available to PyTorch."""
         return Rerun(self._compiled[0], capacity, self.history.device.settings).run()
-
-    @staticmethod
-    def _last_refusal(program: TraceProgram) -> int:
-        for operation in reversed(program.operations):
-            if operation >= SPECIAL and program.specials[operation - SPECIAL][0] == REFUSED:
-                return operation - SPECIAL
-        raise ValueError("The trace has no request that was refused.")
 
     def _ran(self, program: TraceProgram) -> ReplayRun:
         return Rerun(program, self.capacity, self.history.device.settings).run()

@@ -11,10 +11,21 @@ import numpy as np
 from gpudash.memory.allocator.trace import OPTIMIZER_STATE, WEIGHTS
 from gpudash.memory.explaining.wording import needed
 from gpudash.memory.frames import Frame
-from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
+from gpudash.memory.snapshot.causes.case import Case, Ints, ProgramCause, replayed
 from gpudash.memory.snapshot.causes.optimizer_state import STATES
 from gpudash.memory.snapshot.leak_edits import Keeper, Place, errors_kept, is_plain, keepers
-from gpudash.memory.snapshot.source_edits import Function, Loop, SourceFile, Splice, method_of
+from gpudash.memory.snapshot.source_edits import (
+    Function,
+    LineEdits,
+    Loop,
+    SourceFile,
+    Splice,
+    lines_of,
+    loop_of,
+    method_of,
+    one_line,
+    scope_of,
+)
 from gpudash.telemetry.explanation import Remedy, short
 from gpudash.units import format_bytes
 
@@ -93,24 +104,21 @@ def kept_models(case: Case) -> ProgramCause | None:
     text = f"{subject}: {short(file)}:{line} ({release.statement}) keeps {format_bytes(size)} of earlier ones"
     text += f"{release.through}."
     change = f"{short(file)}:{line}: {release.write}: {needed(size)} less"
-    if not ran.fits:
-        return ProgramCause(text, (Remedy(change, patch=release.patch),))
-    remedy = Remedy(change, predicted_peak_bytes=ran.peak_reserved, verified_by=BY_REPLAY, patch=release.patch)
-    return ProgramCause(text, (remedy,))
+    return ProgramCause(text, (replayed(change, ran, release.patch),))
 
 
 def _several(case: Case, lives: Ints, what: str) -> _Kept | None:
     """The lines that created most of some blocks, among lines that created them several times."""
-    by_lines: dict[tuple[Frame, ...], list[int]] = {}
-    for life in lives.tolist():
+
+    def outer_parts(life: int) -> Iterator[tuple[Frame, ...]]:
         stack = tuple(case.frames(life))
         for place in range(len(stack)):
-            # By every outer part of the stack: the lines common to several objects may be anywhere in it.
-            by_lines.setdefault(stack[place:], []).append(life)
-    ranked = sorted(by_lines.items(), key=lambda item: -case.bytes_of(np.array(item[1], np.int64)))
-    # Sorting is stable: of equal sizes, the innermost comes first.
-    for frames, found in ranked:
-        makings = _makings(case, np.array(found, np.int64))
+            yield stack[place:]
+
+    # By every outer part of the stack: the lines common to several objects may be anywhere in it. Of equal sizes, the
+    # innermost comes first.
+    for frames, found in case.largest_groups(lives, outer_parts):
+        makings = _makings(case, found)
         if len(makings) > 1:
             return _Kept(what, makings, frames)
     return None
@@ -153,22 +161,16 @@ def _release(case: Case, kept: _Kept) -> _Release | None:
     added = [f"{keeper.name}.{calls[id(keeper)]}" for keeper in together if calls[id(keeper)]]
     # A result that is kept beside a model holds the graph, which holds the parameters.
     results = [keeper for keeper in together if not calls[id(keeper)] and _has_graph(file, keeper)]
-    changed = file.spliced(splice for keeper in results for splice in _detached(keeper))
-    last: ast.stmt = statement
-    indent = statement.lineno
+    edits = LineEdits(file, (splice for keeper in results for splice in _detached(keeper)))
     where = "behind it"
     if loop is not None:
-        last = loop
-        indent = loop.body[0].lineno
+        edits.behind(loop, added, indent_of=loop.body[0].lineno)
         where = "at the end of each round of its loop"
-    end = last.end_lineno or last.lineno
-    changed[end] = (
-        *changed.get(end, (file.lines[end - 1],)),
-        *(f"{file.indent(indent)}{one}" for one in added),
-    )
+    else:
+        edits.behind(statement, added)
     write = f"{' and '.join(added)} {where}"
     write = ", ".join([*(f"{keeper.name}.detach() in place of {keeper.name}" for keeper in results), write])
-    return _Release(first.place, first.statement, write, file.patch(changed))
+    return _Release(first.place, first.statement, write, edits.patch())
 
 
 def _release_of_error(case: Case, kept: _Kept) -> _Release | None:
@@ -176,7 +178,7 @@ def _release_of_error(case: Case, kept: _Kept) -> _Release | None:
     for frame in kept.frames:
         file = case.file(frame.file)
         for node in file.path(frame.line):
-            if not isinstance(node, ast.Try) or not _is_in(node.body, frame.line):
+            if not isinstance(node, ast.Try) or not any(frame.line in lines_of(one) for one in node.body):
                 continue
             for handler in node.handlers:
                 release = _kept_error(file, handler)
@@ -185,21 +187,15 @@ def _release_of_error(case: Case, kept: _Kept) -> _Release | None:
     return None
 
 
-def _is_in(block: Sequence[ast.stmt], line: int) -> bool:
-    return any(one.lineno <= line <= (one.end_lineno or one.lineno) for one in block)
-
-
 def _kept_error(file: SourceFile, handler: ast.ExceptHandler) -> _Release | None:
     """The statement of a handler that assigns its exception to another variable, or appends it to a list."""
     for node, error in errors_kept(handler):
-        assert error.end_col_offset is not None
         without = ".with_traceback(None)"
-        splice = Splice(error.lineno, error.end_col_offset, error.end_col_offset, without)
         return _Release(
             (file.file, node.lineno),
-            " ".join(ast.unparse(node).split()),
+            one_line(node),
             f"{error.id}{without}, or str({error.id}), in place of {error.id}",
-            file.patch(file.spliced([splice])),
+            file.patch(file.spliced([Splice.behind(error, without)])),
             ", as the traceback of an exception refers to the variables of the functions that it left",
         )
     return None
@@ -216,14 +212,12 @@ def _detached(keeper: Keeper) -> Iterator[Splice]:
         yield Splice(end_line, end_column, end_column, ".detach()")
 
 
-def _loop(path: Sequence[ast.AST]) -> ast.For | ast.AsyncFor | ast.While | None:
+def _loop(path: Sequence[ast.AST]) -> Loop | None:
     """The innermost loop around a statement, within its function."""
-    for node in reversed(path):
-        if isinstance(node, Loop):
-            return node
-        if isinstance(node, Function):
-            return None
-    return None
+    scope = scope_of(path)
+    if scope is None:
+        return None
+    return loop_of(path[path.index(scope) :])
 
 
 def _made_optimizers(case: Case) -> Iterator[Place]:
@@ -240,8 +234,7 @@ def _call(file: SourceFile, keeper: Keeper, made: set[Place]) -> str:
         return ""
     if method_of(value) in STATES:
         return "state.clear()"
-    lines = range(value.lineno, (value.end_lineno or value.lineno) + 1)
-    if not any((file.file, line) in made for line in lines):
+    if not any((file.file, line) in made for line in lines_of(value)):
         return ""
     return "cpu()"
 
@@ -256,7 +249,7 @@ def _is_other_class(file: SourceFile, value: ast.expr) -> bool:
 
 def _value(file: SourceFile, path: Sequence[ast.AST], name: str, calls: int = MOST_CALLS) -> ast.expr | None:
     """The expression assigned to a function's variable, traced through results of the file's own functions."""
-    scope = next((node for node in reversed(path) if isinstance(node, Function | ast.Module)), None)
+    scope = scope_of(path)
     if scope is None:
         return None
     for node in ast.walk(scope):

@@ -5,7 +5,7 @@ results that a loop collects.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -13,8 +13,17 @@ import numpy as np
 from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS
 from gpudash.memory.explaining.wording import needed
 from gpudash.memory.frames import Frame
-from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
-from gpudash.memory.snapshot.source_edits import Function, Loop, SourceFile, Splice, keyword_of, method_of
+from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause, replayed
+from gpudash.memory.snapshot.source_edits import (
+    LineEdits,
+    Loop,
+    SourceFile,
+    Splice,
+    keyword_of,
+    loop_of,
+    method_of,
+    scope_of,
+)
 from gpudash.telemetry.explanation import Remedy, short
 from gpudash.units import format_bytes
 
@@ -50,7 +59,7 @@ def loaded_checkpoint(case: Case) -> ProgramCause | None:
         patch = _loaded_on_host(file, call)
     text = f"The checkpoint that {place} loads takes {format_bytes(size)} on the GPU beside the model."
     label = f'{place}: load it with map_location="cpu": {needed(size)} less'
-    return ProgramCause(text, (_without(case, lives, label, patch),))
+    return ProgramCause(text, (replayed(label, case.resized(lives, 0), patch),))
 
 
 def _loaded_on_host(file: SourceFile, call: ast.Call) -> str:
@@ -92,7 +101,8 @@ def copied_model(case: Case) -> ProgramCause | None:
     else:
         subject = f"{times} copies of the model, made at {{}}, take"
     text = f"{subject.format(place)} {format_bytes(size)} of the GPU too."
-    return ProgramCause(text, (_without(case, lives, f"{place}: {write}: {needed(size)} less", patch),))
+    label = f"{place}: {write}: {needed(size)} less"
+    return ProgramCause(text, (replayed(label, case.resized(lives, 0), patch),))
 
 
 def _copied_to_host(file: SourceFile, statement: ast.stmt | None, call: ast.Call) -> tuple[str, str]:
@@ -105,9 +115,7 @@ def _copied_to_host(file: SourceFile, statement: ast.stmt | None, call: ast.Call
         copied = f'{{name: value.to("cpu", copy=True) for name, value in {ast.unparse(model)}.items()}}'
         return f"{copied}, a copy in host memory", file.patch_of(call, copied)
     write = "keep the copy in host memory (.cpu()), and move to it what it takes in"
-    if call.end_lineno is None or call.end_col_offset is None:
-        return write, ""
-    splices = [Splice(call.end_lineno, call.end_col_offset, call.end_col_offset, ".cpu()")]
+    splices = [Splice.behind(call, ".cpu()")]
     targets = []
     if isinstance(statement, ast.Assign):
         targets = statement.targets
@@ -133,11 +141,8 @@ def _moved_in(loop: ast.For, copy: str) -> list[Splice]:
         ours, theirs = reversed(names)
     splices = []
     for statement in loop.body:
-        for node in ast.walk(statement):
-            if _is_name(node, theirs):
-                use = _whole_use(loop, node)
-                end = use.end_col_offset or 0
-                splices.append(Splice(use.end_lineno or 0, end, end, f".to({ours}.device)"))
+        uses = [_whole_use(loop, node) for node in ast.walk(statement) if _is_name(node, theirs)]
+        splices += [Splice.behind(use, f".to({ours}.device)") for use in uses]
     return splices
 
 
@@ -160,19 +165,11 @@ def _goes_on(node: ast.AST, inner: ast.AST) -> bool:
 
 def moved_data(case: Case) -> ProgramCause | None:
     """Data moved to the GPU as a whole by one statement, although every step reads only a part."""
-    other = ~np.isin(
-        case.lives.category[case.alive],
-        [case.history.categories.index(name) for name in (ACTIVATIONS, WEIGHTS)],
-    )
-    by_line: dict[Frame, list[int]] = {}
-    for life in case.alive[other].tolist():
-        frames = case.frames(life)
-        if frames:
-            by_line.setdefault(frames[0], []).append(life)
+    other = case.of_other_category(ACTIVATIONS, WEIGHTS)
     splices: list[Splice] = []
-    found: list[int] = []
+    found: list[Ints] = []
     first: Frame | None = None
-    for frame, lives in sorted(by_line.items(), key=lambda item: -case.bytes_of(np.array(item[1], np.int64))):
+    for frame, of_line in case.largest_groups(other, case.innermost):
         # A patch is for one file: that of the line that moved most.
         if first is not None and frame.file != first.file:
             continue
@@ -180,17 +177,17 @@ def moved_data(case: Case) -> ProgramCause | None:
         if moved is None:
             continue
         first = first or frame
-        found += lives
+        found.append(of_line)
         splices += _kept_on_host(*moved)
-    lives_found = np.array(found, np.int64)
-    size = case.bytes_of(lives_found)
+    lives = np.concatenate([np.zeros(0, np.int64), *found])
+    size = case.bytes_of(lives)
     if first is None or size < SHARE_OF_LIVE * case.live_bytes:
         return None
     place = f"{short(first.file)}:{first.line}"
     text = f"The whole data set is on the GPU, from {place} on: {format_bytes(size)}."
     label = f"{place}: leave it in host memory and move each batch: {needed(size)} less"
     file = case.file(first.file)
-    return ProgramCause(text, (_without(case, lives_found, label, file.patch(file.spliced(splices))),))
+    return ProgramCause(text, (replayed(label, case.resized(lives, 0), file.patch(file.spliced(splices))),))
 
 
 def _moved(file: SourceFile, line: int) -> tuple[ast.Call, list[ast.Subscript]] | None:
@@ -207,7 +204,8 @@ def _moved(file: SourceFile, line: int) -> tuple[ast.Call, list[ast.Subscript]] 
     is_in_loop = any(isinstance(node, ast.For | ast.While) for node in file.path(line))
     if not isinstance(call.func, ast.Attribute) or is_in_loop:
         return None
-    scope = next(node for node in reversed(file.path(line)[:-1]) if isinstance(node, Function | ast.Module))
+    scope = scope_of(file.path(line)[:-1])
+    assert scope is not None
     nodes = list(ast.walk(scope))
     read = [node for node in nodes if isinstance(node, ast.Subscript) and _is_name(node.value, target.id)]
     inside = {id(node.value) for node in read}
@@ -235,21 +233,17 @@ def _kept_on_host(call: ast.Call, read: list[ast.Subscript]) -> list[Splice]:
     assert isinstance(call.func, ast.Attribute)
     data = call.func.value
     move = ast.unparse(call)[len(ast.unparse(data)) :]
-    there = [Splice(node.end_lineno or 0, node.end_col_offset or 0, node.end_col_offset or 0, move) for node in read]
-    return [Splice(data.end_lineno or 0, data.end_col_offset or 0, call.end_col_offset or 0, ""), *there]
+    return [Splice.cut(call), *(Splice.behind(node, move) for node in read)]
 
 
 def joined_results(case: Case) -> ProgramCause | None:
     """A tensor that a loop extends in every iteration, and that is in memory twice meanwhile."""
-    lines: dict[Frame, list[int]] = {frame: [] for frame in case.refused_frames[:1]}
-    for life in case.alive.tolist():
-        for frame in case.frames(life)[:1]:
-            lines.setdefault(frame, []).append(life)
-    for frame, found in lines.items():
-        lives = np.array(found, np.int64)
+    nothing = np.zeros(0, np.int64)
+    lines = dict.fromkeys(case.refused_frames[:1], nothing) | case.groups(case.alive, case.innermost)
+    for frame, lives in lines.items():
         file = case.file(frame.file)
         name = _joined(file.statement(frame.line))
-        loop = next((node for node in reversed(file.path(frame.line)) if isinstance(node, Loop)), None)
+        loop = loop_of(file.path(frame.line))
         if not name or loop is None:
             continue
         is_refused = frame in case.refused_frames[:1]
@@ -267,19 +261,14 @@ def joined_results(case: Case) -> ProgramCause | None:
         )
         label = f"{place}: collect it in host memory, {name} and what is joined to it: {needed(size)} less"
         ran = case.resized(made, 0, request=is_refused)
-        peak = None
-        verified_by = ""
-        if ran.fits:
-            peak = ran.peak_reserved
-            verified_by = BY_REPLAY
-        edits, names = _joined_on_host(file, loop)
-        on_host = file.spliced(edits)
-        remedies = [Remedy(label, predicted_peak_bytes=peak, verified_by=verified_by, patch=file.patch(on_host))]
+        splices, names = _joined_on_host(file, loop)
+        edits = LineEdits(file, splices)
+        remedies = [replayed(label, ran, edits.patch())]
         # Code after the loop finds the result where it was: on the card, and once.
         once = ran.peak_reserved + max(case.lives.requested[made].max(initial=0), case.found.requested_bytes or 0)
+        edits.behind(loop, [f"{name} = {name}.cuda()" for name in names])
         back = Remedy(
-            f"{place}: join {name} in host memory, and move it back to the GPU behind the loop",
-            patch=file.patch(_moved_back(file, loop, on_host, names)),
+            f"{place}: join {name} in host memory, and move it back to the GPU behind the loop", patch=edits.patch()
         )
         if ran.fits and once <= case.capacity:
             back = replace(back, predicted_peak_bytes=int(once), verified_by=BY_REPLAY)
@@ -301,22 +290,14 @@ def _joined(statement: ast.AST | None) -> str:
 
 def _leaves_the_card(file: SourceFile, loop: Loop, name: str) -> bool:
     """Whether all uses of a variable after its loop, within the function, move it off the GPU."""
-    scope = next(node for node in reversed(file.path(loop.lineno)[:-1]) if isinstance(node, Function | ast.Module))
+    scope = scope_of(file.path(loop.lineno)[:-1])
+    assert scope is not None
     end = loop.end_lineno or loop.lineno
     behind = [node for node in ast.walk(scope) if getattr(node, "lineno", 0) > end]
     takes = [node for node in behind if method_of(node) in _LEAVES]
     taken = {id(inner) for node in takes for inner in ast.walk(node)}
     uses = [node for node in behind if _is_name(node, name)]
     return bool(uses) and all(id(use) in taken for use in uses)
-
-
-def _moved_back(
-    file: SourceFile, loop: Loop, changed: Mapping[int, Sequence[str]], names: Iterable[str]
-) -> dict[int, Sequence[str]]:
-    """``changed`` lines, with lines after a loop that move its results to the GPU."""
-    end = loop.end_lineno or loop.lineno
-    moves = [f"{file.indent(loop.lineno)}{name} = {name}.cuda()" for name in names]
-    return {**changed, end: [*changed.get(end, file.lines[end - 1 : end]), *moves]}
 
 
 def _joined_on_host(file: SourceFile, loop: ast.AST) -> tuple[list[Splice], list[str]]:
@@ -332,19 +313,15 @@ def _joined_on_host(file: SourceFile, loop: ast.AST) -> tuple[list[Splice], list
         parts = statement.value.args[0]
         assert isinstance(parts, ast.List | ast.Tuple)
         names[name] = None
-        found += [_behind(part, ".detach().cpu()") for part in parts.elts if not _is_name(part, name)]
+        found += [Splice.behind(part, ".detach().cpu()") for part in parts.elts if not _is_name(part, name)]
     for node in file.path(getattr(loop, "lineno", 0)):
         for statement in getattr(node, "body", ()):
             # An empty tensor to which the first iteration's result is joined.
             if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
                 is_first = any(isinstance(one, ast.Name) and one.id in names for one in statement.targets)
                 if is_first and not _joined(statement):
-                    found.append(_behind(statement.value, ".cpu()"))
+                    found.append(Splice.behind(statement.value, ".cpu()"))
     return found, list(names)
-
-
-def _behind(node: ast.expr, text: str) -> Splice:
-    return Splice(node.end_lineno or node.lineno, node.end_col_offset or 0, node.end_col_offset or 0, text)
 
 
 def _line_of(case: Case, lives: Ints) -> Frame | None:
@@ -360,10 +337,3 @@ def _line_of(case: Case, lives: Ints) -> Frame | None:
     if frames:
         return frames[0]
     return None
-
-
-def _without(case: Case, lives: Ints, text: str, patch: str) -> Remedy:
-    ran = case.resized(lives, 0)
-    if not ran.fits:
-        return Remedy(text, patch=patch)
-    return Remedy(text, predicted_peak_bytes=ran.peak_reserved, verified_by=BY_REPLAY, patch=patch)

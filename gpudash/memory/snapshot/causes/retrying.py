@@ -8,9 +8,9 @@ import numpy as np
 
 from gpudash.memory.explaining.wording import needed
 from gpudash.memory.frames import Frame
-from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
-from gpudash.memory.snapshot.source_edits import SourceFile
-from gpudash.telemetry.explanation import Remedy, short
+from gpudash.memory.snapshot.causes.case import Case, ProgramCause, replayed
+from gpudash.memory.snapshot.source_edits import SourceFile, lines_of
+from gpudash.telemetry.explanation import short
 from gpudash.units import format_bytes
 
 SHARE_OF_LIVE = 0.1
@@ -38,8 +38,7 @@ def retry_while_handling(case: Case) -> ProgramCause | None:
 def _held(
     case: Case, file: SourceFile, frame: Frame, tried: ast.Try, handler: ast.ExceptHandler
 ) -> ProgramCause | None:
-    last = tried.body[-1]
-    lines = [(file.file, line) for line in range(tried.body[0].lineno, (last.end_lineno or last.lineno) + 1)]
+    lines = [(file.file, line) for statement in tried.body for line in lines_of(statement)]
     first = int(case.history.ooms[-2])
     # Created before the first failure, and still alive at the second.
     lives = case.alive[case.with_frames(lines)[case.alive] & (case.lives.born[case.alive] < first)]
@@ -50,21 +49,9 @@ def _held(
         f"The tensors of the first try, {format_bytes(size)}, are still held by its exception while "
         f"{short(frame.file)}:{frame.line} tries again in the except block."
     )
-    return ProgramCause(text, tuple(_remedy(case, file, tried, handler, lives, first)))
-
-
-def _remedy(
-    case: Case, file: SourceFile, tried: ast.Try, handler: ast.ExceptHandler, lives: Ints, first: int
-) -> list[Remedy]:
     ran = case.freed_sooner(dict.fromkeys(np.asarray(lives).tolist(), first + 1))
-    text = (
-        f"{short(file.file)}:{handler.lineno}: try again after the except block, not in it: "
-        f"{needed(case.bytes_of(lives))} less"
-    )
-    patch = _after_the_block(file, tried, handler)
-    if not ran.fits:
-        return [Remedy(text, patch=patch)]
-    return [Remedy(text, predicted_peak_bytes=ran.peak_reserved, verified_by=BY_REPLAY, patch=patch)]
+    change = f"{short(file.file)}:{handler.lineno}: try again after the except block, not in it: {needed(size)} less"
+    return ProgramCause(text, (replayed(change, ran, _after_the_block(file, tried, handler)),))
 
 
 def _after_the_block(file: SourceFile, tried: ast.Try, handler: ast.ExceptHandler) -> str:

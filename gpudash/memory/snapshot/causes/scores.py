@@ -6,9 +6,9 @@ import ast
 
 import numpy as np
 
-from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, ProgramCause
-from gpudash.memory.snapshot.source_edits import Function, SourceFile, method_of
-from gpudash.telemetry.explanation import Remedy, short
+from gpudash.memory.snapshot.causes.case import Case, ProgramCause, replayed
+from gpudash.memory.snapshot.source_edits import SourceFile, lines_of, method_of, scope_of
+from gpudash.telemetry.explanation import short
 from gpudash.units import format_bytes
 
 
@@ -17,8 +17,7 @@ def scores_of_attention(case: Case) -> ProgramCause | None:
     replaces."""
     for frame in case.refused_frames[:1]:
         file = case.file(frame.file)
-        path = file.path(frame.line)
-        scope = next((node for node in reversed(path[:-1]) if isinstance(node, Function | ast.Module)), None)
+        scope = scope_of(file.path(frame.line)[:-1])
         if scope is None:
             continue
         for node in ast.walk(scope):
@@ -40,13 +39,7 @@ def scores_of_attention(case: Case) -> ProgramCause | None:
             if file.imports("torch"):
                 patch = _patched(file, node, use, found)
             written = np.flatnonzero(case.with_frames([(file.file, line) for line in lines]))
-            ran = case.resized(written, 0, request=True)
-            peak = None
-            verified_by = ""
-            if ran.fits:
-                peak = ran.peak_reserved
-                verified_by = BY_REPLAY
-            return ProgramCause(text, (Remedy(label, predicted_peak_bytes=peak, verified_by=verified_by, patch=patch),))
+            return ProgramCause(text, (replayed(label, case.resized(written, 0, request=True), patch),))
     return None
 
 
@@ -111,6 +104,4 @@ def _patched(file: SourceFile, scores: ast.AST, use: ast.stmt, found: tuple[str,
     changed = file.replaced(use.value, call)
     if changed is None:
         return ""
-    edits: dict[int, list[str]] = {line: [] for line in range(scores.lineno, (scores.end_lineno or 0) + 1)}
-    edits[changed[0]] = [changed[1]]
-    return file.patch(edits)
+    return file.patch({**dict.fromkeys(lines_of(scores), ()), changed[0]: (changed[1],)})

@@ -19,7 +19,6 @@ from gpudash.memory.snapshot.history.phases import CATEGORIES
 from gpudash.memory.snapshot.replay.trace_program import (
     AT,
     DONE,
-    REFUSED,
     SPECIAL,
     WAIT,
     TraceProgram,
@@ -80,7 +79,7 @@ def with_rest_of_step(history: History) -> TraceProgram | None:
     if not len(begun):
         return None
     program, lives, order = compiled(history.device)
-    end = _last_refusal(program)
+    end = program.last_refusal
     begin = int(np.searchsorted(program.events[:end], begun[-1]))
     gradients = set(np.flatnonzero(history.lives.category[order] == CATEGORIES.index(GRADIENTS)).tolist())
     run = _Run(program, end, begin, _kinds(program, lives.stack[order], history), gradients)
@@ -94,16 +93,6 @@ def with_rest_of_step(history: History) -> TraceProgram | None:
     if longer is None:
         return None
     return longer.program
-
-
-def _last_refusal(program: TraceProgram) -> int:
-    """Index of the last failed operation."""
-    operations = program.operations
-    for place in range(len(operations) - 1, -1, -1):
-        operation = operations[place]
-        if operation >= SPECIAL and program.specials[operation - SPECIAL][0] == REFUSED:
-            return place
-    raise ValueError("The trace has no request that was refused.")
 
 
 def _kinds(program: TraceProgram, stack: Ints, history: History) -> Ints:

@@ -176,6 +176,19 @@ class TraceProgram:
     unrecorded_slack: dict[int, int]
     disagreeing: int
 
+    @property
+    def last_refusal(self) -> int:
+        """Index of the last operation that is a failed request.
+
+        Raises:
+            ValueError: if there is none.
+        """
+        for place in range(len(self.operations) - 1, -1, -1):
+            operation = self.operations[place]
+            if operation >= SPECIAL and self.specials[operation - SPECIAL][0] == REFUSED:
+                return place
+        raise ValueError("The trace has no request that was refused.")
+
     def without_late(self, late: dict[int, int]) -> TraceProgram:
         """A copy with some blocks freed earlier.
 

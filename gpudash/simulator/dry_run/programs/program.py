@@ -170,8 +170,6 @@ class FollowedProgram:
         self._log = backend.engine.work_log = WorkLog()
         self._tracker = tracker = Tracker(backend.engine, stacks=False, log=self._log)
         tracker.step = 1
-        tracker.on_roots = self._classify
-        tracker.on_gradients = self._classify_gradients
         tracker.start()
         self._recorders = [LineRecorder(backend, tracker, index, self._first_used) for index in range(len(cards))]
         for recorder in self._recorders:
@@ -235,14 +233,6 @@ class FollowedProgram:
             self._made.clear()  # steps on the CPU are not followed
             self._after_s = None
             self._peaks.clear()
-
-    def _classify(self) -> None:
-        for recorder in self._recorders:
-            recorder.classify()
-
-    def _classify_gradients(self) -> None:
-        for recorder in self._recorders:
-            recorder.classify_gradients()
 
     def _see_optimizers(self) -> None:
         kind: Any = torch.optim.Optimizer

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TypeGuard
-
-import numpy as np
 
 from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY
 from gpudash.memory.explaining.memory_state import OTHER_TENSORS
@@ -15,9 +13,18 @@ from gpudash.memory.explaining.wording import needed
 from gpudash.memory.frames import Frame, is_installed, is_library
 from gpudash.memory.snapshot.causes.activations import halved
 from gpudash.memory.snapshot.causes.batch_size import batch_sizes
-from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
+from gpudash.memory.snapshot.causes.case import Case, Ints, ProgramCause, replayed
 from gpudash.memory.snapshot.leak_edits import COLLECTS
-from gpudash.memory.snapshot.source_edits import Function, Loop, method_of
+from gpudash.memory.snapshot.source_edits import (
+    Function,
+    LineEdits,
+    Loop,
+    calls_any,
+    is_without_graph,
+    method_of,
+    names_in,
+    scope_of,
+)
 from gpudash.telemetry.explanation import Remedy, short
 from gpudash.units import format_bytes, format_like
 
@@ -29,8 +36,6 @@ FEWEST_PASSES = 3
 DIFFERENTIATES = frozenset({"backward", "grad", "manual_backward", "vjp", "jvp", "functional_call"})
 """Methods that mark a nearby forward pass as part of training."""
 
-_WITHOUT_GRAPH = ("no_grad", "inference_mode")
-
 
 def evaluation_with_graph(case: Case) -> ProgramCause | None:
     """Passes of a model at one line of the program, none of which is followed by a backward pass."""
@@ -38,15 +43,10 @@ def evaluation_with_graph(case: Case) -> ProgramCause | None:
     held = held[case.through("torch/nn/modules/module.py", "_call_impl")[held]]
     if case.bytes_of(held) < SHARE_OF_LIVE * case.live_bytes:
         return None
-    lines: dict[Frame, list[int]] = {}
-    for life in held.tolist():
-        call = _call_of_model(case, life)
-        if call is not None:
-            lines.setdefault(call, []).append(life)
+    lines = case.largest_groups(held, lambda life: _call_of_model(case, life))
     if not lines:
         return None
-    line, found = max(lines.items(), key=lambda item: case.bytes_of(np.array(item[1], np.int64)))
-    lives = np.array(found, np.int64)
+    line, lives = lines[0]
     size = case.bytes_of(lives)
     if size < SHARE_OF_LIVE * case.live_bytes or _trains(case, lives[0], line):
         return None
@@ -60,19 +60,20 @@ def evaluation_with_graph(case: Case) -> ProgramCause | None:
     return ProgramCause(_text(line, len(passes), size), remedies, is_waste=len(passes) >= FEWEST_PASSES)
 
 
-def _call_of_model(case: Case, life: int) -> Frame | None:
+def _call_of_model(case: Case, life: int) -> Iterator[Frame]:
     """The program's line that called a model, unless a library used by the program did."""
     stack = case.history.device.stacks[int(case.lives.stack[life])]
     # From the outside in: the program's last own line before the first module's call.
     outermost = None
     for frame in (Frame(*one) for one in reversed(stack)):
         if frame.name == "_call_impl" and "torch/nn/modules/module.py" in frame.file.replace("\\", "/"):
-            return outermost
+            if outermost is not None:
+                yield outermost
+            return
         if outermost is not None and is_installed(frame) and not is_library(frame):
-            return None
+            return
         if frame in case.own_frames[int(case.lives.stack[life])]:
             outermost = frame
-    return None
 
 
 def _trains(case: Case, life: int, line: Frame) -> bool:
@@ -86,7 +87,7 @@ def _trains(case: Case, life: int, line: Frame) -> bool:
     for frame in outer:
         path = case.file(frame.file).path(frame.line)
         # Without a graph, its tensors were kept for another reason, and no_grad would not help.
-        if any(word in text for text in _contexts(path) for word in _WITHOUT_GRAPH):
+        if is_without_graph(path):
             return True
         if path and flow.differentiates(path):
             return True
@@ -120,7 +121,7 @@ class Flow:
             self._given = {argument.arg for argument in inner.args.args}
         else:
             self._given = set()
-        if _calls_one(statement, DIFFERENTIATES):
+        if calls_any(statement, DIFFERENTIATES):
             return True
         # From the innermost loop out to the function: each time, the statements that may run after the inner ones.
         for place in range(len(path) - 2, scope - 1, -1):
@@ -142,18 +143,18 @@ class Flow:
 
     def _passes_on(self, node: ast.stmt) -> bool:
         """Whether a statement differentiates a value; if not, its results are followed."""
-        if any(_is_call_of(inner, self._by) and _read(inner) & self._names for inner in ast.walk(node)):
+        if any(method_of(inner) in self._by and names_in(inner) & self._names for inner in ast.walk(node)):
             return True
-        if isinstance(node, ast.Expr) and _read(node) & self._names and _bound(node) & self._given:
+        if isinstance(node, ast.Expr) and names_in(node) & self._names and _bound(node) & self._given:
             return True  # it is added to the caller's list, which is not followed
         if isinstance(node, Loop):
             if not isinstance(node, ast.While):
-                reassigned = _read(node.target)
+                reassigned = names_in(node.target)
             else:
                 reassigned = set()
             self._names -= reassigned
         # Follow what is computed from a value; a name that is reassigned is no longer followed.
-        elif _read(node.value if isinstance(node, ast.Assign) else node) & self._names:
+        elif names_in(node.value if isinstance(node, ast.Assign) else node) & self._names:
             self._names |= _bound(node)
         elif isinstance(node, ast.Assign):
             self._names -= _bound(node)
@@ -201,39 +202,15 @@ def _bound(node: ast.AST) -> set[str]:
     return names
 
 
-def _read(node: ast.AST) -> set[str]:
-    """Names in a node, and attributes as they are written."""
-    return {ast.unparse(inner) for inner in ast.walk(node) if isinstance(inner, ast.Name | ast.Attribute)}
-
-
-def _is_call_of(node: ast.AST, names: frozenset[str]) -> bool:
-    return method_of(node) in names
-
-
 def _differentiating(case: Case) -> frozenset[str]:
     """Functions of the program that run a backward pass themselves."""
     found = set()
     for file in (*case.program_files, *case.imported_files):
         for node in file.nodes():
             # A function called forward would make every module call a backward pass.
-            if isinstance(node, Function) and node.name != "forward" and _calls_one(node, DIFFERENTIATES):
+            if isinstance(node, Function) and node.name != "forward" and calls_any(node, DIFFERENTIATES):
                 found.add(node.name)
     return frozenset(found)
-
-
-def _contexts(path: list[ast.AST]) -> list[str]:
-    contexts: list[ast.expr] = []
-    decorators: list[ast.expr] = []
-    for node in path:
-        if isinstance(node, ast.With):
-            contexts += [item.context_expr for item in node.items]
-        elif isinstance(node, Function):
-            decorators += node.decorator_list
-    return [ast.unparse(expression) for expression in (*contexts, *decorators)]
-
-
-def _calls_one(node: ast.AST, names: frozenset[str]) -> bool:
-    return any(_is_call_of(inner, names) for inner in ast.walk(node))
 
 
 def _text(line: Frame, passes: int, size: int) -> str:
@@ -259,11 +236,10 @@ def _remedies(case: Case, line: Frame, lives: Ints, passes: list[Ints]) -> list[
         begin = int(case.lives.born[then[0]])
         ends.update(dict.fromkeys(now[:-1].tolist(), begin))
     ran = case.freed_sooner(ends)
-    if not ran.fits:
-        return [Remedy(f"{place}: {write}", patch=patch)]
-    peak = format_like(ran.peak_reserved, before)
-    text = f"{place}: {write}: {peak} at the peak"
-    return [Remedy(text, predicted_peak_bytes=ran.peak_reserved, verified_by=BY_REPLAY, patch=patch)]
+    text = f"{place}: {write}"
+    if ran.fits:
+        text += f": {format_like(ran.peak_reserved, before)} at the peak"
+    return [replayed(text, ran, patch)]
 
 
 def _edit(case: Case, line: Frame) -> tuple[str, str]:
@@ -273,19 +249,20 @@ def _edit(case: Case, line: Frame) -> tuple[str, str]:
     if file.imports("torch"):
         text = "torch.no_grad()"
     path = file.path(line.line)
-    scope = next((node for node in reversed(path[:-1]) if isinstance(node, Function | ast.Module)), None)
-    if isinstance(scope, Function) and scope.name != "forward" and not _calls_one(scope, DIFFERENTIATES):
+    scope = scope_of(path[:-1])
+    if isinstance(scope, Function) and scope.name != "forward" and not calls_any(scope, DIFFERENTIATES):
         first = min([scope.lineno, *(mark.lineno for mark in scope.decorator_list)])
-        added = (f"{file.indent(first)}@torch.no_grad()", file.lines[first - 1])
         patch = ""
         if file.imports("torch"):
-            patch = file.patch({first: added})
+            edits = LineEdits(file)
+            edits.before(first, ["@torch.no_grad()"])
+            patch = edits.patch()
         return f"evaluate under {text}: put @torch.no_grad() above def {scope.name}", patch
     # The outermost loop that does not train.
     what = "line"
     around = path[-1]
     for node in path:
-        if isinstance(node, Loop) and not _calls_one(node, DIFFERENTIATES):
+        if isinstance(node, Loop) and not calls_any(node, DIFFERENTIATES):
             what = "loop"
             around = node
             break

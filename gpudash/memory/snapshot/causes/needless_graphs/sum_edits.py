@@ -13,7 +13,7 @@ from functools import cached_property
 
 from gpudash.memory.snapshot.causes.needless_graphs.evaluation import DIFFERENTIATES
 from gpudash.memory.snapshot.leak_edits import COLLECTS, is_plain
-from gpudash.memory.snapshot.source_edits import Function, Loop, SourceFile, method_of
+from gpudash.memory.snapshot.source_edits import Function, LineEdits, Loop, SourceFile, calls_any, method_of, scope_of
 
 MOST_NAMES = 3
 """Most variables through which a sum is traced to its backward pass."""
@@ -132,7 +132,8 @@ class _Accumulation:
         path = file.path(adds.lineno)
         if not path or path[-1] is not adds:
             return None
-        scope = next(node for node in reversed(path) if isinstance(node, Function | ast.Module))
+        scope = scope_of(path)
+        assert scope is not None
         loops = [node for node in path[path.index(scope) :] if isinstance(node, Loop)]
         passes: list[ast.Expr] = []
         if loops:
@@ -296,7 +297,9 @@ class _Accumulation:
     def _changes_more(self, files: Sequence[SourceFile]) -> bool:
         """Whether an iteration changes what the next one differentiates, or may keep part of its graph."""
         functions = [node for file in files for node in file.nodes() if isinstance(node, Function)]
-        updating = {one.name for one in functions if one is not self.scope and _calls(one, DIFFERENTIATES | _UPDATES)}
+        updating = {
+            one.name for one in functions if one is not self.scope and calls_any(one, DIFFERENTIATES | _UPDATES)
+        }
         if any(method_of(node) in updating - {"forward"} for node in ast.walk(self.loop)):
             return True
         # A module that keeps a tensor of its own between calls.
@@ -391,7 +394,7 @@ class _Accumulation:
         backward = ast.unparse(_Substitution(self.name, ast.Name(part, ast.Load())).visit(differentiated))
         operator = "+=" if isinstance(self.adds, ast.AugAssign) else f"= {self.name} +"
         added = f"{self.name} {operator} {part}.detach()"
-        lines = _Lines(self.file)
+        lines = LineEdits(self.file)
         if contexts:
             lines.replace(self.adds, [*first, added])
             lines.behind(contexts[0], [backward])
@@ -400,7 +403,7 @@ class _Accumulation:
         for node in (self.backward, *moved):
             lines.replace(node, [])
         for reset, texts in inserted.items():
-            lines.before(reset, texts)
+            lines.before(reset.lineno, texts)
         return lines.patch()
 
     def _gradients(self) -> tuple[list[ast.Expr], dict[ast.Assign, list[str]]] | None:
@@ -430,7 +433,7 @@ class _Accumulation:
             if kept and (is_below or not self._is_within):
                 continue
             behind = below[below.index(reset) :] if is_below else []
-            if any(_calls(node, frozenset({"step"})) for node in behind) or not self._knows(texts, reset):
+            if any(calls_any(node, {"step"}) for node in behind) or not self._knows(texts, reset):
                 return None
             inserted[reset] = texts
         return moved, inserted
@@ -497,35 +500,6 @@ class _Substitution(ast.NodeTransformer):
         return node
 
 
-class _Lines:
-    """Replaced statements of a file, and the text written around them."""
-
-    def __init__(self, file: SourceFile) -> None:
-        self._file = file
-        self._changed: dict[int, list[str]] = {}
-
-    def replace(self, node: ast.stmt, texts: Sequence[str]) -> None:
-        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1):
-            self._changed[line] = []
-        self._changed[node.lineno] = self._indented(node, texts)
-
-    def before(self, node: ast.stmt, texts: Sequence[str]) -> None:
-        self._changed[node.lineno] = [*self._indented(node, texts), *self._of(node.lineno)]
-
-    def behind(self, node: ast.stmt, texts: Sequence[str]) -> None:
-        last = node.end_lineno or node.lineno
-        self._changed[last] = [*self._of(last), *self._indented(node, texts)]
-
-    def patch(self) -> str:
-        return self._file.patch(self._changed)
-
-    def _of(self, line: int) -> list[str]:
-        return self._changed.get(line, [self._file.lines[line - 1]])
-
-    def _indented(self, node: ast.stmt, texts: Sequence[str]) -> list[str]:
-        return [f"{self._file.indent(node.lineno)}{text}" for text in texts]
-
-
 def _derived(scope: ast.AST, name: str) -> set[str]:
     """The sum, and variables computed from it."""
     names = {name}
@@ -554,10 +528,6 @@ def _block_of(path: Sequence[ast.AST]) -> Sequence[ast.stmt]:
 def _reads(node: ast.AST, names: set[str]) -> bool:
     read = (one for one in ast.walk(node) if isinstance(one, ast.Name | ast.Attribute))
     return any(isinstance(one.ctx, ast.Load) and ast.unparse(one) in names for one in read)
-
-
-def _calls(node: ast.AST, names: frozenset[str]) -> bool:
-    return any(method_of(inner) in names for inner in ast.walk(node))
 
 
 def _is_in(node: ast.AST, statements: Sequence[ast.stmt]) -> bool:

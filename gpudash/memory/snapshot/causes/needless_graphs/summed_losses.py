@@ -10,8 +10,9 @@ from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY
 from gpudash.memory.explaining.memory_state import OTHER_TENSORS
 from gpudash.memory.explaining.wording import available
 from gpudash.memory.snapshot.causes.activations import checkpointed, still_to_come
-from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
+from gpudash.memory.snapshot.causes.case import Case, Ints, ProgramCause, replayed
 from gpudash.memory.snapshot.causes.needless_graphs.sum_edits import LossSum, loss_sums
+from gpudash.memory.snapshot.source_edits import lines_of
 from gpudash.telemetry.explanation import Remedy, short
 from gpudash.units import format_bytes
 
@@ -28,7 +29,7 @@ def summed_losses(case: Case) -> ProgramCause | None:
     files = [*case.program_files, *case.imported_files]
     for found in (found for file in case.program_files for found in loss_sums(file, files)):
         place = short(found.file)
-        lives = held[case.with_frames([(found.file, line) for line in _lines(found)])[held]]
+        lives = held[case.with_frames([(found.file, line) for line in lines_of(found.loop)])[held]]
         lives = lives[np.argsort(case.lives.born[lives])]
         size = case.bytes_of(lives)
         begins = _begins(case, lives)
@@ -41,10 +42,6 @@ def summed_losses(case: Case) -> ProgramCause | None:
         edit = _remedy(case, found, lives, begins)
         return ProgramCause(text, (*edit, *checkpointed(case)), is_waste=bool(edit))
     return None
-
-
-def _lines(found: LossSum) -> range:
-    return range(found.loop.lineno, (found.loop.end_lineno or found.loop.lineno) + 1)
 
 
 def _begins(case: Case, lives: Ints) -> list[int]:
@@ -74,12 +71,12 @@ def _remedy(case: Case, found: LossSum, lives: Ints, begins: list[int]) -> tuple
     # The first of these passes creates gradients that the trace does not have yet.
     if not ran.fits or ran.peak_reserved + still_to_come(case) > case.capacity:
         return (Remedy(text, patch=found.patch),)
-    return (Remedy(text, predicted_peak_bytes=ran.peak_reserved, verified_by=BY_REPLAY, patch=found.patch),)
+    return (replayed(text, ran, found.patch),)
 
 
 def _shares_a_graph(case: Case, found: LossSum) -> bool:
     """Whether something with a graph was created before the loop, which the first backward pass would free."""
-    lines = _lines(found)
+    lines = lines_of(found.loop)
     in_module = case.through("torch/nn/modules/module.py", "_call_impl")
     of_modules = case.of_category(TEMPORARY, OTHER_TENSORS)
     for life in (*case.of_category(ACTIVATIONS).tolist(), *of_modules[in_module[of_modules]].tolist()):

@@ -11,8 +11,8 @@ from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY
 from gpudash.memory.explaining.memory_state import OTHER_TENSORS
 from gpudash.memory.explaining.wording import needed
 from gpudash.memory.frames import Frame, is_own
-from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
-from gpudash.memory.snapshot.source_edits import Function, SourceFile, keyword_of, method_of
+from gpudash.memory.snapshot.causes.case import Case, Ints, ProgramCause, replayed
+from gpudash.memory.snapshot.source_edits import Function, SourceFile, is_without_graph, keyword_of, method_of
 from gpudash.telemetry.explanation import Remedy, short
 from gpudash.units import format_bytes
 
@@ -38,14 +38,8 @@ _COPIES = frozenset({"deepcopy", "clone", "detach"})
 def teacher_with_graph(case: Case) -> ProgramCause | None:
     """A pass of a network whose parameters no optimizer has, on inputs that do not depend on trained ones."""
     held = case.of_category(ACTIVATIONS, TEMPORARY, OTHER_TENSORS)
-    lines: dict[Frame, list[int]] = {}
-    for life in held.tolist():
-        line = _line_that_calls(case, life)
-        if line is not None:
-            lines.setdefault(line, []).append(life)
     trained = None
-    for line, found in lines.items():
-        lives = np.array(found, np.int64)
+    for line, lives in case.groups(held, lambda life: _line_that_calls(case, life)).items():
         size = case.bytes_of(lives)
         share = SHARE_OF_LIVE
         if size >= case.found.missing_bytes:
@@ -66,19 +60,20 @@ def teacher_with_graph(case: Case) -> ProgramCause | None:
     return None
 
 
-def _line_that_calls(case: Case, life: int) -> Frame | None:
-    """The program's line that itself called the outermost module; ``None`` if a library did."""
+def _line_that_calls(case: Case, life: int) -> Iterator[Frame]:
+    """The program's line that itself called the outermost module, unless a library did."""
     number = int(case.lives.stack[life])
     if number < 0:
-        return None
+        return
     outer: Frame | None = None
     for frame in (Frame(*one) for one in reversed(case.history.device.stacks[number])):
         if "torch/nn/modules/module.py" in frame.file.replace("\\", "/"):
-            return outer
+            if outer is not None:
+                yield outer
+            return
         outer = None
         if is_own(frame):
             outer = frame
-    return None
 
 
 class _Trained:
@@ -113,13 +108,11 @@ class _Trained:
     def untrained_call(self, file: SourceFile, line: int) -> ast.Call | None:
         """The outermost call in a line's statement through which nothing trained is differentiated."""
         path = file.path(line)
-        statement = file.statement(line)
-        if statement is None or hasattr(statement, "body") or not self._names:
+        statement = file.simple_statement(line)
+        if statement is None or not self._names:
             return None
-        texts = [ast.unparse(item.context_expr) for node in path if isinstance(node, ast.With) for item in node.items]
-        texts += [ast.unparse(mark) for node in path if isinstance(node, Function) for mark in node.decorator_list]
         # Without a graph, its tensors are kept for another reason.
-        if any(word in text for text in texts for word in ("no_grad", "inference_mode")):
+        if is_without_graph(path):
             return None
         for call in ast.walk(statement):
             if not isinstance(call, ast.Call) or method_of(call) in self._functions or not _chain(call.func):
@@ -288,9 +281,7 @@ def _remedy(case: Case, line: Frame, call: ast.Call, lives: Ints, trained: _Trai
     # Without a graph, only the result of a pass remains.
     end = int(case.lives.born[ordered[-1]]) + 1
     ran = case.freed_sooner(dict.fromkeys(ordered[:-1].tolist(), end))
-    if not ran.fits:
-        return Remedy(text, patch=patch)
-    return Remedy(text, predicted_peak_bytes=ran.peak_reserved, verified_by=BY_REPLAY, patch=patch)
+    return replayed(text, ran, patch)
 
 
 def _patch(file: SourceFile, line: int, call: ast.Call, trained: _Trained) -> str:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing import Self  # Python 3.9 has none
 
 _ABSENT = object()
 
 
 class Replacements:
-    """The names that were replaced; they are restored in reverse order.
+    """The names that were replaced; they are restored in reverse order, at the latest when its block ends.
 
     Attributes:
         names: everything replaced so far, such as "torch.cuda.is_available".
@@ -20,6 +23,12 @@ class Replacements:
         self.names: list[str] = []
         self.missing: list[str] = []
         self._undone_by: list[Callable[[], None]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.undo()
 
     def put(self, owner: Any, name: str, value: Any) -> None:
         """Replace a name of ``owner``; if this version of torch lacks it, record it in `missing`."""
@@ -59,6 +68,7 @@ class Replacements:
 
         def undo() -> None:
             if before is _ABSENT:
+                # It is inherited: setting the original would shadow it there for good.
                 delattr(owner, name)
             else:
                 setattr(owner, name, before)
