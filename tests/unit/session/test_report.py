@@ -429,5 +429,5 @@ def test_memory_is_drawn_as_bands_the_inner_over_the_outer(tmp_path: Path) -> No
     write_report(path, tmp_path / "run.html")
     memory = re.findall(r"<figure>.*?</figure>", (tmp_path / "run.html").read_text(encoding="utf-8"))[0]
     drawn = re.findall(r'<path class="(fill|line) c-(\w+)', memory.split('role="img"')[1])
-    assert drawn[:3] == [("fill", "grey"), ("fill", "blue"), ("fill", "sky")]
-    assert drawn[3:6] == [("line", "sky"), ("line", "blue"), ("line", "grey")]
+    assert drawn[:3] == [("fill", "grey"), ("fill", "blue"), ("fill", "cyan")]
+    assert drawn[3:6] == [("line", "cyan"), ("line", "blue"), ("line", "grey")]
