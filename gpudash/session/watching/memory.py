@@ -12,14 +12,15 @@ from gpudash.devices.simulated_cards import address_of
 from gpudash.memory.explaining.call_sites import GrowthNotice, growing_lines, growth_warning
 from gpudash.memory.explaining.memory_state import AllocationGroup, Surroundings, other_process
 from gpudash.memory.explaining.wording import holders_text
-from gpudash.memory.frames import Frame
+from gpudash.memory.frames import Frame, site_of
 from gpudash.memory.request_log import Request, RequestLog, RequestLogs
+from gpudash.memory.snapshot.leak_edits import keeper_of
 from gpudash.memory.watching.pushed_reading import READ_NS, PushedReading
 from gpudash.session.live.machine import Machine, measured_context
 from gpudash.simulator.device.process_table import Holding, ProcessTable
 from gpudash.sources.simulated_gpus import MirroredCard
 from gpudash.system.foreign_files import source_line
-from gpudash.telemetry.explanation import Part
+from gpudash.telemetry.explanation import Growth, Part
 from gpudash.telemetry.records import Event, Note, Topic, number_in
 
 if TYPE_CHECKING:
@@ -246,7 +247,12 @@ class WatchedMemory:
         if notice.is_due(growing) and (growing[0].file, growing[0].line) not in self._reported:
             self._reported.add((growing[0].file, growing[0].line))  # ranks grow alike
             memory = self._machine.memory_of(device) or device
-            self._emit(growth_warning(growing, memory, self._clock(), self._run_id, source_line))
+
+            def keeper(growth: Growth) -> str:
+                stacks = dict.fromkeys(group.stack for group in groups if _is_at(group, growth))
+                return keeper_of(growth, stacks, source_line)
+
+            self._emit(growth_warning(growing, memory, self._clock(), self._run_id, source_line, keeper))
 
     def take_requests(self, pid: int, message: Message, time_of: Callable[[Any], float]) -> None:
         """Process a process's requests to an allocator, and its frees.
@@ -608,6 +614,11 @@ def _index(device: str) -> int:
     if number.isdecimal():
         return int(number)
     return 0
+
+
+def _is_at(group: AllocationGroup, growth: Growth) -> bool:
+    site = site_of(group.stack)
+    return site is not None and (site.file, site.line) == (growth.file, growth.line)
 
 
 def _figures(found: Any) -> Figures | None:
