@@ -286,9 +286,8 @@ class Agent:
         self._undo.append(listen(logging, guarded(self._logged)))
 
     def _logged(self, extra: dict[str, Any]) -> None:
-        note = extra.get
-        metrics = (note(name) for name in ("step", "loss", "accuracy", "epoch", "val_loss"))
-        self._steps.note("logging", *metrics)
+        value = extra.get
+        self._steps.note("logging", value("step"), value("loss"), value("accuracy"), value("epoch"), value("val_loss"))
         if self._sampler is None or not self._sampler.running:
             self._sample()
 

@@ -281,8 +281,7 @@ class _AfterFirstPaint(QObject):
     def __init__(self, window: MainWindow, session: Session) -> None:
         super().__init__(window)
         self._window, self._session = window, session
-        self._timer = QTimer(self)
-        self._timer.setSingleShot(True)
+        self._timer = QTimer(self, singleShot=True)
         self._timer.timeout.connect(self._begin)
         self._timer.start(PAINTED_MS)
         window.installEventFilter(self)

@@ -90,7 +90,8 @@ def write_graphs(
                 else:
                     with replay.store.lock:
                         title = f"{dashboard.runs.name(run)}, {recording.stem}"
-                plots.set_caption(title, dashboard.caption(dashboard.selected, ""))
+                caption = (title, dashboard.caption(dashboard.selected, ""))
+                plots.caption = lambda: caption
                 svg = out.suffix.lower() == ".svg"
                 part.write_bytes(plots.vector_picture() if svg else as_png(plots.picture(ratio=1.0)))
             notices = replay.notices

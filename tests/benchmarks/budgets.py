@@ -57,6 +57,7 @@ BUDGETS = (
     Budget("listing", "listing_s", "processor time of listing 10 000 recordings, drawn", 0.3, "absolute", "s"),
     Budget("live_view", "over_naive", "CPU of the live view at 10 Hz, over the naive view's", 1 / 8, "ratio", "×"),
     Budget("lateness", "p99_over_idle", "GUI lateness p99 while training runs, over plots alone", 4.0, "ratio", "×"),
+    Budget("lateness", "inside_over_idle", "the same, of a training in the window's process", 4.0, "ratio", "×"),
     Budget("snapshot", "over_nvitop", "GPU + host snapshot, over nvitop's as_snapshot", 0.5, "ratio", "×"),
     Budget("snapshot", "sampler_core_percent", "sampler at the default rate", 1.0, "absolute", "% of a core"),
     Budget("commands", "help_over_nvitop", "processor time of gpudash --help, over nvitop --help", 1.2, "ratio", "×"),

@@ -10,7 +10,7 @@ from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
 from gpudash.ui.plots.view import TimeView
-from gpudash.ui.recordings.document import LONGEST_STEP_S, PARTS, SPEEDS, ReplayBar, place_text
+from gpudash.ui.recordings.replay_bar import LONGEST_STEP_S, PARTS, SPEEDS, ReplayBar, place_text
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession

@@ -10,7 +10,7 @@ from gpudash.devices.names import SIMULATED, simulated_gpu
 from gpudash.telemetry.records import Transfer
 from gpudash.ui.colours import Palette, contrast
 from gpudash.ui.dashboard.cards import Card
-from gpudash.ui.dashboard.tabs.lower_tabs import stage_rows
+from gpudash.ui.dashboard.tabs.rows import stage_rows
 from gpudash.units import GIB
 from tests.ui.conftest import IN_BOTH_THEMES, OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu

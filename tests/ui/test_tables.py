@@ -21,7 +21,8 @@ from gpudash.telemetry.records import (
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK
 from gpudash.ui.dashboard.cards import device_rows
-from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs, epoch_rows, stage_rows
+from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs
+from gpudash.ui.dashboard.tabs.rows import epoch_rows, stage_rows
 from gpudash.ui.dashboard.tabs.step_parts_row import BAR_SHARE
 from gpudash.ui.widgets.tables import SLIVER_PX, Column, Table
 from gpudash.ui.widgets.theme import restyle

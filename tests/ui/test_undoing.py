@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QLineEdit
 from pytestqt.qtbot import QtBot
 
 from gpudash.telemetry.records import REMOVED, Marker
-from gpudash.ui.dashboard.tabs.lower_tabs import event_row
+from gpudash.ui.dashboard.tabs.rows import event_row
 from gpudash.ui.features.view import add_mark
 from gpudash.ui.widgets.undo import MOST_STEPS, Undoing
 from gpudash.ui.window.main_window import MainWindow

@@ -16,7 +16,7 @@ from gpudash.specs import TrainingSpec
 from gpudash.telemetry.records import Note, RunEnd, RunStarted, Topic
 from gpudash.ui.colours import DARK, LIGHT
 from gpudash.ui.dashboard.cards import Card
-from gpudash.ui.dashboard.tabs.lower_tabs import result_rows
+from gpudash.ui.dashboard.tabs.rows import result_rows
 from gpudash.ui.widgets.file_dialog import FileDialog
 from gpudash.ui.widgets.theme import ThemeFollower
 from gpudash.ui.window import main_window

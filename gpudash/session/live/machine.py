@@ -98,6 +98,8 @@ class Machine:
         # `link` and `gpus` are called with every record: what was made is kept beside what it was made from.
         self._seen: tuple[tuple[Gpu, ...], bool] = ((), False)
         self._by_torch: tuple[object, tuple[Gpu, ...]] = (None, ())
+        self._order: tuple[object, CudaOrder] = (None, CudaOrder(()))
+        self._of_torch: tuple[object, list[Device]] = (None, [])
         self._linked: tuple[tuple[Gpu, ...], dict[str, str]] = ((), {})
         self._energy = EnergyCounters(store)
         self._released_s = -math.inf
@@ -132,13 +134,21 @@ class Machine:
         problem = self.simulated.problem
         if not problem and self.torch is not None:
             problem = self.torch.get("simulator_problem")
-        return [self.host, *torch_devices(self.cuda_order(), self.torch), *self.simulated.devices(problem)]
+        return [self.host, *self._torch_devices(), *self.simulated.devices(problem)]
+
+    def _torch_devices(self) -> list[Device]:
+        """Asked for some twenty times a frame, as `cuda_order` is."""
+        seen = (self.cuda_order(), self.torch)
+        if self._of_torch[0] != seen:
+            self._of_torch = (seen, torch_devices(*seen))
+        return self._of_torch[1]
 
     def cuda_order(self) -> CudaOrder:
         """torch's numbering of the GPUs NVML lists."""
-        return cuda_order(
-            self._monitor.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER")
-        )
+        seen = (self._monitor.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER"))
+        if self._order[0] != seen:
+            self._order = (seen, cuda_order(*seen))
+        return self._order[1]
 
     def default_device(self) -> str:
         """Where a run of the session takes place unless told otherwise: on the first simulated card that was asked for

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFrame, QPushButton, QSizePolicy, QWidget
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QFrame, QPushButton, QSizePolicy
 
 from gpudash.telemetry.records import Event, Note, RunEnd, RunStarted, Topic, Warning
 from gpudash.ui.widgets.focus_group import FocusGroup
+from gpudash.ui.widgets.labels import polish_again, worded_button
 from gpudash.ui.widgets.layouts import in_row
-from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
+from gpudash.ui.widgets.plain_text import PlainLabel
 
 ACTION_TEXT: Mapping[str, tuple[str, str]] = {
     "explain": ("Explain", "Show what filled the memory, who allocated it, and what would have fitted (Ctrl+E)"),
@@ -51,8 +53,8 @@ class Banner(QFrame):
 
     action = Signal(str)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.setProperty("role", "banner")
         self.commanding = True
         self._open: dict[str, Attention] = {}
@@ -63,18 +65,12 @@ class Banner(QFrame):
         row = in_row((self._text, 1), parent=self, margins=(14, 2, 10, 2), spacing=6)
         self._buttons: dict[str, QPushButton] = {}
         for name, (text, tip) in ACTION_TEXT.items():
-            button = QPushButton(text)
-            button.setToolTip(plain_tip(tip))
-            button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-            button.clicked.connect(lambda _checked=False, name=name: self.action.emit(name))
+            button = worded_button(text, tip, partial(self.action.emit, name), tab_only=True)
             row.addWidget(button)
             self._buttons[name] = button
-        self._close = QPushButton("×")
-        self._close.setProperty("role", "chip")
-        self._close.setAccessibleName("Dismiss")
-        self._close.setToolTip("Dismiss; it stays in the events table")
-        self._close.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        self._close.clicked.connect(self._dismiss)
+        self._close = worded_button(
+            "×", "Dismiss; it stays in the events table", self._dismiss, role="chip", name="Dismiss", tab_only=True
+        )
         row.addWidget(self._close)
         FocusGroup(self, [*self._buttons.values(), self._close])
         self.hide()
@@ -193,9 +189,7 @@ class Banner(QFrame):
         ground = {"critical": "critical", "warning": "warning", "forecast": "warning"}.get(level, "note")
         if self.property("level") != ground:
             self.setProperty("level", ground)
-            for part in (self, *self._buttons.values(), self._close):
-                part.style().unpolish(part)
-                part.style().polish(part)
+            polish_again(self, *self._buttons.values(), self._close)
 
     def _offer(self, actions: Sequence[str]) -> None:
         """Show the buttons for ``actions`` that can be performed here."""

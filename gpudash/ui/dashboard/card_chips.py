@@ -19,13 +19,12 @@ from PySide6.QtGui import (
     QColor,
     QFont,
     QFontMetrics,
-    QKeyEvent,
     QPainter,
     QPaintEvent,
     QPen,
     QResizeEvent,
 )
-from PySide6.QtWidgets import QAbstractButton, QMenu, QSizePolicy, QToolButton, QWidget
+from PySide6.QtWidgets import QMenu, QSizePolicy, QToolButton, QWidget
 
 from gpudash.devices.known_gpus import KNOWN_GPUS, KnownGpu, find
 from gpudash.devices.names import SimulatedCard, parse_cards, size_of
@@ -38,6 +37,7 @@ from gpudash.ui.dashboard.own_size import OwnSizeDialog
 from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.plain_text import plain_tip, without_mnemonics
 from gpudash.ui.widgets.text_size import scaled
+from gpudash.ui.widgets.theme import PaintedButton
 from gpudash.units import format_bytes
 
 OFFERED = ("rtx3060", "rtx4060", "rtx4090", "l4", "l40s", "a100-40gb", "a100-80gb", "h100", "h200", "b200")
@@ -158,16 +158,13 @@ class ChipContent:
         return "; ".join(filter(None, parts)) or "nothing is predicted for it"
 
 
-class CardChip(QAbstractButton):
+class CardChip(PaintedButton):
     """The chip of one card."""
 
     def __init__(self, content: ChipContent, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+        super().__init__(palette, parent)
         self._content = content
-        self._palette = palette
         self.setCheckable(True)
-        self.setCursor(Qt.CursorShape.PointingHandCursor)
-        self.setAttribute(Qt.WidgetAttribute.WA_Hover)
 
     @property
     def content(self) -> ChipContent:
@@ -196,21 +193,14 @@ class CardChip(QAbstractButton):
     def nextCheckState(self) -> None:
         """Do not toggle: a click requests the card, and the chip is checked once the card is selected."""
 
-    def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
-            self.click()
-        else:
-            super().keyPressEvent(event)
-
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         self._paint_frame(painter)
         left = 10
         right = self.width() - 10
-        bold = QFont(self.font())
+        bold = self._bold()
         small = QFont(self.font())
-        bold.setBold(True)
         small.setPointSizeF(self.font().pointSizeF() * 8 / 9)
         tall = self.height() >= scaled(TALL_PX)
         line = QFontMetrics(bold).height()
@@ -351,8 +341,8 @@ class CardChooser(QWidget):
     order_changed = Signal(str)
     changed = Signal()
 
-    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, palette: Palette) -> None:
+        super().__init__()
         self._palette = palette
         self.cards: list[SimulatedCard] = [card for card in map(find, OFFERED) if card is not None]
         self.order = "usual"

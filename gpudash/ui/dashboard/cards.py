@@ -12,7 +12,7 @@ from functools import partial
 
 from PySide6.QtCore import QEvent, QObject, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QEnterEvent, QFocusEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QWheelEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QScrollArea, QSizePolicy, QWidget
 
 from gpudash.devices.health import marks, xid
 from gpudash.devices.names import (
@@ -34,8 +34,8 @@ from gpudash.telemetry.records import State, Table
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
 from gpudash.ui.widgets.focus_group import FocusGroup
-from gpudash.ui.widgets.labels import first_words, fitting_text
-from gpudash.ui.widgets.layouts import in_row
+from gpudash.ui.widgets.labels import first_words, fitting_text, polish_again, set_role
+from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.text_size import scaled
 from gpudash.ui.widgets.theme import PaintedWidget
@@ -102,8 +102,8 @@ class CardContent:
 class MemoryBar(PaintedWidget):
     """A bar of bands, scaled to the capacity, with a tick at the warning level."""
 
-    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(palette, parent)
+    def __init__(self, palette: Palette) -> None:
+        super().__init__(palette)
         self._content: CardContent | None = None
         self.setFixedHeight(8)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
@@ -166,16 +166,13 @@ class Card(QFrame):
         self._fit_verdict_text.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self._fit_verdict_text.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignBottom)
         self._bar = MemoryBar(palette)
-        self._outer = QVBoxLayout(self)
         self._top = in_row((self._name, 1), self._badge, self._facts, spacing=8)
         self._figures = QHBoxLayout()
         self._figures.setSpacing(6)
         self._figures.addWidget(self._used, alignment=Qt.AlignmentFlag.AlignBottom)
         self._figures.addWidget(self._total, alignment=Qt.AlignmentFlag.AlignBottom)
         self._figures.addWidget(self._fit_verdict_text, 1)
-        self._outer.addLayout(self._top)
-        self._outer.addLayout(self._figures)
-        self._outer.addWidget(self._bar)
+        self._outer = in_column(self._top, self._figures, self._bar, parent=self)
         self.setMinimumWidth(scaled(LEAST_PX))
         self._compact: bool | None = None
         self._simulated = False
@@ -190,18 +187,12 @@ class Card(QFrame):
         self._compact = compact
         self._outer.setContentsMargins(*((10, 1, 10, 1) if compact else (14, 9, 14, 11)))
         self._outer.setSpacing(0 if compact else 4)
-        self._used.setProperty("role", "figure-small" if compact else "figure")
-        self._used.style().unpolish(self._used)
-        self._used.style().polish(self._used)
+        set_role(self._used, "figure-small" if compact else "figure")
 
     def show_text(self, text: CardText) -> None:
         """Show whether the form's run fits the device."""
         self._text = text
-        role = FIT_ROLES.get(text.standing, "muted")
-        if self._fit_verdict_text.property("role") != role:
-            self._fit_verdict_text.setProperty("role", role)
-            self._fit_verdict_text.style().unpolish(self._fit_verdict_text)
-            self._fit_verdict_text.style().polish(self._fit_verdict_text)
+        set_role(self._fit_verdict_text, FIT_ROLES.get(text.standing, "muted"))
         self.setAccessibleDescription(text.sentence)
         self._fit()
 
@@ -212,8 +203,7 @@ class Card(QFrame):
         """Show new content."""
         if self.property("selected") != selected:
             self.setProperty("selected", selected)
-            self.style().unpolish(self)
-            self.style().polish(self)
+            polish_again(self)
         self._full_name = f"{content.device} · {content.product}"
         self._all_facts = content.facts
         self._simulated = content.simulated
@@ -261,12 +251,10 @@ class Card(QFrame):
         while facts and metrics.horizontalAdvance(_SEPARATOR.join(facts)) + short > room:
             facts.pop()
         text = _SEPARATOR.join(facts)
-        if self._facts.text() != text:
-            self._facts.setText(text)
+        self._facts.setText(text)
         self._facts.setVisible(bool(text))
         name = fitting_text(self._full_name, metrics, room - metrics.horizontalAdvance(text))
-        if self._name.text() != name:
-            self._name.setText(name)
+        self._name.setText(name)
         self._fit_verdict()
 
     def _fit_verdict(self) -> None:
@@ -287,10 +275,8 @@ class Card(QFrame):
             ways += [(form.strip(), total) for form in forms for total in ("", *self._total_texts)]
         fitting = (way for way in ways if metrics.horizontalAdvance(way[0]) + figures.horizontalAdvance(way[1]) <= room)
         text, total = next(fitting, ("", self._total_texts[0]))
-        if self._total.text() != total:
-            self._total.setText(total)
-        if self._fit_verdict_text.text() != text:
-            self._fit_verdict_text.setText(text)
+        self._total.setText(total)
+        self._fit_verdict_text.setText(text)
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         if event.button() is Qt.MouseButton.LeftButton:
@@ -325,16 +311,14 @@ class DeviceCards(QScrollArea):
 
     chosen = Signal(str)
 
-    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, palette: Palette) -> None:
+        super().__init__()
         self._palette = palette
         self._cards: dict[str, Card] = {}
         self.focus_group = FocusGroup(self)
         self._inside = QWidget()
         self._inside.setProperty("role", "scrolled")
-        self._row = QHBoxLayout(self._inside)
-        self._row.setContentsMargins(0, 0, 0, 0)
-        self._row.setSpacing(10)
+        self._row = in_row(parent=self._inside, margins=(0, 0, 0, 0), spacing=10)
         self._compact = False
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setWidgetResizable(True)

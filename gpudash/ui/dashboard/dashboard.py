@@ -6,7 +6,6 @@ When memory is about to run out, its plot is extended by the forecast.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, Signal
@@ -15,25 +14,25 @@ from PySide6.QtWidgets import QTableView, QWidget
 
 from gpudash.devices.names import SimulatedCard, shown_name
 from gpudash.devices.simulated_cards import exact_text
-from gpudash.memory.watching.growth import Forecast
 from gpudash.session.recordings.run_names import process_text
 from gpudash.session.source import DashboardSource
 from gpudash.telemetry.explanation import Remedy
 from gpudash.telemetry.plots import PlotSpec, run_in_view
-from gpudash.telemetry.records import Event, Note, RemediesFound, RunEnd, RunStarted, Table
+from gpudash.telemetry.records import Event, Note, RemediesFound, RunEnd, RunStarted
 from gpudash.telemetry.results.outcome import has_verdict
 from gpudash.telemetry.runs import WATCH, RunView
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.banner import Banner
 from gpudash.ui.dashboard.card_chips import CardChooser
-from gpudash.ui.dashboard.cards import CardContent, DeviceCards, device_rows, gpu_card, host_card
+from gpudash.ui.dashboard.cards import DeviceCards
 from gpudash.ui.dashboard.first_screen.page import FirstScreen
 from gpudash.ui.dashboard.footer import Footer
 from gpudash.ui.dashboard.left_column import LeftColumn
 from gpudash.ui.dashboard.plots_page import PlotsPage
 from gpudash.ui.dashboard.result_page import ResultPage
 from gpudash.ui.dashboard.showing.devices import ShownDevice, key_of
-from gpudash.ui.dashboard.showing.forecast import draw_forecast
+from gpudash.ui.dashboard.showing.events import NewEvents
+from gpudash.ui.dashboard.showing.figures import ShownFigures
 from gpudash.ui.dashboard.showing.form import FormChanges
 from gpudash.ui.dashboard.showing.halves import PlotsAndTables
 from gpudash.ui.dashboard.showing.overlay import ShownOverlay
@@ -91,8 +90,8 @@ class Dashboard(PlotsPage):
         first_screen: replaces the column and the tables until something has started; ``None`` after that.
         result: result of a run, over the plots; Esc closes it.
         results_in_front: whether a result opens by itself when a run ends.
-        form_changes, shown_device, runs, shown_result, prediction, overlay, shown_plots: what is shown, by subject.
-        forecasts: memory ("host" or a GPU's UUID) → its forecast, as shown on cards, strip and plots.
+        figures, form_changes, shown_device, runs, shown_result, prediction, overlay, shown_plots: what is shown, by
+            subject.
 
     Signals:
         start_requested: run what the panel holds.
@@ -117,9 +116,8 @@ class Dashboard(PlotsPage):
         holder: QWidget | None = None,
     ) -> None:
         super().__init__(session, palette, parent)
-        self.forecasts: dict[str, Forecast | None] = {}
-        self._events_seen = 0
-        self._rewound = session.store.rewound
+        self.figures = ShownFigures(session)
+        self._events = NewEvents(session.store)
         self.results_in_front = True
         self._has_runs, self._origin = True, ""
         self._opened_s = session.store.newest_s
@@ -432,15 +430,8 @@ class Dashboard(PlotsPage):
         self.tabs.refresh_source(requests, run, self.view.cursor_s, why_none, program_ended=ended)
 
     def _take_events(self) -> None:
-        store = self.session.store
-        with store.lock:
-            rewound, self._rewound = store.rewound != self._rewound, store.rewound
-            if rewound:
-                self._events_seen = 0
-            fresh = min(store.event_count - self._events_seen, len(store.events))
-            events = list(islice(reversed(store.events), fresh))[::-1]
-            self._events_seen = store.event_count
-        if rewound:
+        events = self._events.take()
+        if self._events.rewound:
             self.tabs.forget_events()
             self.banner.forget()
         self.tabs.take(events, self.session.began_wall_s)
@@ -574,16 +565,15 @@ class Dashboard(PlotsPage):
         self.shown_device.choose_awaited()
         stop = None
         after_end = ""
-        self.forecasts = {}
+        self.figures.refresh_forecasts()
         if live is not None:
-            self.forecasts = {key: live.forecast(key) for key in ("host", *(gpu.uuid for gpu in session.gpus))}
             stop = live.runs.stopping
             after_end = live.runs.after_end
         if after_end and not self._program_ended:
             self._program_ended = True
             self._hold_run()
         with store.lock:
-            contents = self._refresh_tables()
+            self.tabs.refresh(store, self.view.selection, self.figures.refresh())
             # The strip may leave the reason out only while the newest run's result is shown beside the plots.
             ended = self.shown_result.why_ended()
             progress = store.run
@@ -592,8 +582,10 @@ class Dashboard(PlotsPage):
                 memory = self.shown_device.memory_of(progress.device)
                 if self.form_changes.wants_another and progress.error is not None:
                     progress = None
-            self.panel.show_run(progress, session.running, self._loading(), self.forecasts.get(memory), stop, after_end)
-        self.shown_device.show_cards(contents, self.forecasts, None if self.fit is None else self.fit.on_cards)
+            ahead = self.figures.forecasts.get(memory)
+            self.panel.show_run(progress, session.running, self._loading(), ahead, stop, after_end)
+        answers = None if self.fit is None else self.fit.on_cards
+        self.shown_device.show_cards(self.figures.on_cards(), answers)
         self._show_standing()
         self.shown_device.offer_to_form()
         self.banner.set_running(session.running)
@@ -605,23 +597,8 @@ class Dashboard(PlotsPage):
         self.view_bar.refresh()  # it shows how far the view is behind, like the status line
         self._refresh_search()
         self._refresh_status()
-        draw_forecast(session, self.plots, self.selected, self.forecasts.get(self.selected))
+        self.figures.draw_forecast(self.plots, self.selected)
         super().refresh_figures()
-
-    def _refresh_tables(self) -> list[CardContent]:
-        """Update the tables, and return what the devices' cards say. The caller holds the store's lock."""
-        session, store = self.session, self.session.store
-        devices = session.devices()
-        warn = session.settings.warn_ratio
-        names = {device.uuid: device.name for device in devices if device.uuid}
-        contents = [host_card(store, devices[0], session.host_capacity_source, warn)]
-        rows: list[tuple[str, Table, str | None]] = [("cpu", "host", None)]
-        for gpu in session.gpus:
-            name = names.get(gpu.uuid) or f"GPU {gpu.number}"
-            contents.append(gpu_card(store, gpu, name, warn))
-            rows.append((shown_name(name), "gpu", gpu.uuid))
-        self.tabs.refresh(store, self.view.selection, device_rows(store, rows))
-        return contents
 
     def _refresh_search(self) -> None:
         """Show how far a search for remedies has come."""
@@ -646,7 +623,7 @@ class Dashboard(PlotsPage):
         if live is None:
             return
         for warning in self.banner.standing:
-            now = live.standing(warning, self.forecasts.get(warning.device))
+            now = live.standing(warning, self.figures.forecasts.get(warning.device))
             if now is not None:
                 self.banner.say_now(warning, now)
 

@@ -26,8 +26,8 @@ class Footer(QWidget):
     strip while it is shown, except the strip's buttons.
     """
 
-    def __init__(self, status_line: StatusLine, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, status_line: StatusLine) -> None:
+        super().__init__()
         self._line = status_line
         self._strips: list[QFrame] = []
         self.setProperty("role", "footer")

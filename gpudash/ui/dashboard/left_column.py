@@ -18,8 +18,8 @@ class LeftColumn(QWidget):
         form: form of a new run; it sets the column's width.
     """
 
-    def __init__(self, form: QWidget, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, form: QWidget) -> None:
+        super().__init__()
         self.bar = QTabBar()
         self.bar.setAccessibleName("New run and last runs")
         self.bar.setExpanding(False)

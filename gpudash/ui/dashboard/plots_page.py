@@ -47,6 +47,7 @@ class PlotsPage(QWidget):
         self.view = TimeView(session.settings.window_s, self)
         self.view.live = self.live
         self.plots = PlotStack(session.store, self.view, palette)
+        self.plots.caption = self.captions
         self._plot_menu = PlotMenu(self.plots)
         self.plots.set_smoothing(session.settings.smoothing)
         self.status_line = StatusLine()
@@ -108,7 +109,6 @@ class PlotsPage(QWidget):
         if specs != self.layout_key or topic != self._shown_topic:
             self.layout_key, self._shown_topic = specs, topic
             self.plots.set_plots(specs, topic)
-        self.plots.set_caption(*self.captions())
 
     def _draw(self) -> None:
         self.plots.refresh()

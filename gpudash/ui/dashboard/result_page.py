@@ -8,20 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from PySide6.QtCore import QPointF, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QFontMetricsF, QPainter, QPaintEvent, QPen, QPolygonF
-from PySide6.QtWidgets import (
-    QBoxLayout,
-    QFrame,
-    QHBoxLayout,
-    QPushButton,
-    QScrollArea,
-    QSizePolicy,
-    QStackedWidget,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QBoxLayout, QFrame, QPushButton, QScrollArea, QSizePolicy, QStackedWidget, QWidget
 
 from gpudash.devices.names import SIMULATED
 from gpudash.drawing.axes import MOST_TICKS, Ticks, format_value, value_ticks
@@ -94,31 +85,27 @@ class ResultPage(QFrame):
             "Result", (Column("what"), Column("outcome", wide=True, wraps=True)), "The run reported nothing else."
         )
         self._side_figures = FiguresAside()
-        self._figures = QHBoxLayout()
+        self._figures = in_row(1, margins=(EDGE_PX, 4, EDGE_PX, 4), spacing=34)
         self._shown: list[tuple[str, str]] = []
         self._tiles: list[QWidget] = []
         self._build()
 
     def _build(self) -> None:
-        head = self._head = QHBoxLayout()
-        head.setContentsMargins(EDGE_PX, 8, EDGE_PX, 0)
-        head.setSpacing(12)
-        head.addWidget(self._title, 1)
+        head = self._head = in_row((self._title, 1), margins=(EDGE_PX, 8, EDGE_PX, 0), spacing=12)
         self._close = worded_button(CLOSE_TEXT, "Close the result (Esc); R brings it back", self.closed.emit)
         self._focus = FocusGroup(self, [self._close, *self.ending.buttons])
         head.addWidget(self._close, alignment=Qt.AlignmentFlag.AlignTop)
-        self._figures.setContentsMargins(EDGE_PX, 4, EDGE_PX, 4)
-        self._figures.setSpacing(34)
-        self._figures.addStretch(1)
         self._general = general = QWidget()
-        self._column = column = QVBoxLayout(general)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(GAP_PX)
-        column.addWidget(self.ending)
-        column.addLayout(self._figures)
-        column.addWidget(self.chart, 3)
         side = in_row(self.rows, margins=(8, 0, 8, 0))
-        column.addLayout(side, 2)
+        self._column = in_column(
+            self.ending,
+            self._figures,
+            (self.chart, 3),
+            (side, 2),
+            parent=general,
+            margins=(0, 0, 0, 0),
+            spacing=GAP_PX,
+        )
         self._bodies = QStackedWidget()
         self._bodies.addWidget(general)
         self._bodies.addWidget(self.verdict)
@@ -351,17 +338,14 @@ class BadEnding(QWidget):
         self._cause = wrapping_label("figure-small")
         self._more = wrapping_label("muted")
         self.remedies = RemediesView()
-        self._buttons = {name: self._button(name) for name in ("explain", "use_python", "simulate", "open_report")}
-        actions = QHBoxLayout()
-        actions.setSpacing(8)
-        for button in self._buttons.values():
-            actions.addWidget(button)
+        self._buttons = {
+            name: worded_button(*ACTION_TEXT[name], partial(self.action.emit, name))
+            for name in ("explain", "use_python", "simulate", "open_report")
+        }
+        actions = in_row(*self._buttons.values(), spacing=8)
         sentences = in_column(self._cause, self._more, spacing=3)
         self._upper = in_row((sentences, 1), actions, spacing=12)
         in_column(self._upper, self.remedies, parent=self, margins=(EDGE_PX, 2, EDGE_PX, 2), spacing=4)
-
-    def _button(self, name: str) -> QPushButton:
-        return worded_button(*ACTION_TEXT[name], lambda: self.action.emit(name))
 
     @property
     def buttons(self) -> list[QPushButton]:
@@ -373,9 +357,7 @@ class BadEnding(QWidget):
         self._upper.setDirection(QBoxLayout.Direction.TopToBottom if narrow else QBoxLayout.Direction.LeftToRight)
         self._upper.setSpacing(6 if narrow else 12)
         self.remedies.set_stacked(narrow)
-        self._cause.setProperty("role", "" if narrow else "figure-small")  # it would compete with the title above
-        self._cause.style().unpolish(self._cause)
-        self._cause.style().polish(self._cause)
+        set_role(self._cause, "" if narrow else "figure-small")  # it would compete with the title above
 
     @property
     def text(self) -> str:

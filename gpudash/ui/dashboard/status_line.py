@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 
 from PySide6.QtCore import QEvent, Qt, QTimer, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
+from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from gpudash.session import Status
+from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import format_bytes
 
@@ -43,30 +44,23 @@ class StatusLine(QWidget):
 
     message_changed = Signal()
 
-    def __init__(self, parent: QWidget | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(parent)
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
         self._clock = clock
         self._missed: deque[tuple[float, int]] = deque()
-        self._left, self._right = PlainLabel(), PlainLabel()
-        row = QHBoxLayout(self)
-        row.setContentsMargins(MARGIN_PX, 3, MARGIN_PX, 3)
-        row.setSpacing(GAP_PX)
+        self._left = PlainLabel(role="muted", selectable=True)
+        self._right = PlainLabel(role="muted", selectable=True)
         for label, side in ((self._left, Qt.AlignmentFlag.AlignLeft), (self._right, Qt.AlignmentFlag.AlignRight)):
-            label.setProperty("role", "muted")
             label.setAlignment(side | Qt.AlignmentFlag.AlignVCenter)
-            label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
             label.setFocusPolicy(Qt.FocusPolicy.NoFocus)
             label.setMinimumWidth(1)
         self._left.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self._right.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Preferred)
-        row.addWidget(self._left, 1)
-        row.addWidget(self._right)
+        in_row((self._left, 1), self._right, parent=self, margins=(MARGIN_PX, 3, MARGIN_PX, 3), spacing=GAP_PX)
         self._versions: Sequence[str] = ("",)
         self._machine = ""
         self._message = ""
-        self._forget = QTimer(self)
-        self._forget.setSingleShot(True)
-        self._forget.setInterval(MESSAGE_SHOWN_MS)
+        self._forget = QTimer(self, singleShot=True, interval=MESSAGE_SHOWN_MS)
         self._forget.timeout.connect(lambda: self.report(""))
 
     def report(self, text: str) -> None:
@@ -146,8 +140,7 @@ class StatusLine(QWidget):
         fitting = (text for text in versions if metrics.horizontalAdvance(text) <= room - width)
         left = next(fitting, None) or metrics.elidedText(versions[-1], Qt.TextElideMode.ElideRight, room - width)
         for label, text in ((self._left, left), (self._right, right)):
-            if label.text() != text:
-                label.setText(text)
+            label.setText(text)
 
 
 _SHARES = ((0.9, "Nearly every"), (0.42, "About every second"), (0.29, "About every third"))

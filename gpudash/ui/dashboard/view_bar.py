@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QButtonGroup, QHBoxLayout, QPushButton, QSlider, QWidget
+from PySide6.QtWidgets import QButtonGroup, QSlider, QWidget
 
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.focus_group import FocusGroup
-from gpudash.ui.widgets.layouts import in_column
-from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
+from gpudash.ui.widgets.labels import worded_button
+from gpudash.ui.widgets.layouts import in_column, in_row
+from gpudash.ui.widgets.plain_text import PlainLabel
 
 WINDOWS = (("10 s", 10.0), ("1 min", 60.0), ("5 min", 300.0), ("30 min", 1800.0))
 
@@ -31,17 +34,13 @@ class ViewBar(QWidget):
     show_all = Signal()
     smoothing_changed = Signal(float)
 
-    def __init__(self, view: TimeView, smoothing: float, parent: QWidget | None = None, *, live: bool = True) -> None:
-        super().__init__(parent)
+    def __init__(self, view: TimeView, smoothing: float, *, live: bool = True) -> None:
+        super().__init__()
         self._view = view
-        row = self._row = QHBoxLayout()
-        row.setSpacing(GAP)
-        self._second_row = QHBoxLayout()
+        row = self._row = in_row(spacing=GAP)
+        self._second_row = in_row()
         in_column(row, self._second_row, parent=self, margins=(0, 0, 0, 0), spacing=GAP)
-        self.pause = QPushButton()
-        self.pause.setProperty("role", "chip")
-        self.pause.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        self.pause.clicked.connect(view.toggle)
+        self.pause = worded_button("", "", view.toggle, role="chip", tab_only=True)
         self._state = PlainLabel()
         for part in (self.pause, self._state):
             row.addWidget(part)
@@ -51,14 +50,15 @@ class ViewBar(QWidget):
         self._windows = QButtonGroup(self)
         self._windows.setExclusive(False)
         self._spans = QWidget()
-        spans = QHBoxLayout(self._spans)
-        spans.setContentsMargins(0, 0, 0, 0)
-        spans.setSpacing(GAP)
-        for text, seconds in WINDOWS:
-            self._add_window(spans, text, f"Show {text}").clicked.connect(
-                lambda _checked=False, seconds=seconds: view.set_window(seconds)
-            )
-        self._add_window(spans, "All", "Show everything since the start (0)").clicked.connect(self.show_all)
+        buttons = [
+            worded_button(text, f"Show {text}", partial(view.set_window, seconds), role="chip")
+            for text, seconds in WINDOWS
+        ]
+        buttons.append(worded_button("All", "Show everything since the start (0)", self.show_all.emit, role="chip"))
+        for button in buttons:
+            button.setCheckable(True)
+            self._windows.addButton(button)
+        in_row(*buttons, parent=self._spans, margins=(0, 0, 0, 0), spacing=GAP)
         FocusGroup(self, [self.pause, *self._windows.buttons()])
         self._smoothing_label = PlainLabel("Smoothing", role="muted")
         row.addWidget(self._smoothing_label)
@@ -76,15 +76,6 @@ class ViewBar(QWidget):
         row.addWidget(self._spans)  # the last, for the slider comes and goes with the loss
         view.changed.connect(self.refresh)
         self.refresh()
-
-    def _add_window(self, row: QHBoxLayout, text: str, tip: str) -> QPushButton:
-        button = QPushButton(text)
-        button.setProperty("role", "chip")
-        button.setCheckable(True)
-        button.setToolTip(plain_tip(tip))
-        self._windows.addButton(button)
-        row.addWidget(button)
-        return button
 
     def minimumSizeHint(self) -> QSize:
         return QSize(max(self._spans.minimumSizeHint().width(), self._first_px), super().minimumSizeHint().height())
@@ -122,8 +113,7 @@ class ViewBar(QWidget):
                 "Hold the view still; recording goes on (Space)" if following else "Jump to now and follow (End)"
             )
         status = self._view.status()
-        if self._state.text() != status:
-            self._state.setText(status)
+        self._state.setText(status)
         for button, (_text, seconds) in zip(self._windows.buttons(), WINDOWS, strict=False):
             button.setChecked(abs(self._view.window_s - seconds) < 0.5)
         self._windows.buttons()[-1].setChecked(False)

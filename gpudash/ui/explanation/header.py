@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QSize, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import (
-    QBoxLayout,
-    QFrame,
-    QLabel,
-    QMenu,
-    QPushButton,
-    QSizePolicy,
-    QWidget,
-)
+from PySide6.QtWidgets import QBoxLayout, QFrame, QLabel, QMenu, QPushButton, QSizePolicy, QWidget
 
 from gpudash.telemetry.explanation import Explanation, Remedy
 from gpudash.ui.widgets.labels import worded_button, worded_label, wrapped_text, wrapping_label

@@ -241,8 +241,7 @@ class Exporting(QObject):
         super().__init__(workspace)
         self._workspace = workspace
         self._jobs: dict[ExportJob, QProgressDialog] = {}
-        self._timer = QTimer(self)
-        self._timer.setInterval(POLL_MS)
+        self._timer = QTimer(self, interval=POLL_MS)
         self._timer.timeout.connect(self.refresh)
 
     def recording(self, kind: Kind) -> None:

@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QPushButton, QSizePolicy, QWidget
+from PySide6.QtWidgets import QFrame, QGridLayout, QSizePolicy, QWidget
 
 from gpudash.system.foreign_text import tab_separated
 from gpudash.telemetry.records import Event, RunEnd
 from gpudash.ui.widgets.focus_group import FocusGroup
-from gpudash.ui.widgets.labels import discard
+from gpudash.ui.widgets.labels import discard, worded_button
 from gpudash.ui.widgets.layouts import in_column, in_row
-from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
+from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.remembered import recall, remember
 from gpudash.ui.window.menus import Command
 from gpudash.ui.window.workspace import Workspace
@@ -116,8 +116,8 @@ class NoGpuStrip(QFrame):
     check_requested = Signal()
     dismissed = Signal(str)
 
-    def __init__(self, facts: Callable[[], Facts], parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, facts: Callable[[], Facts]) -> None:
+        super().__init__()
         self._facts = facts
         self._problem = ""
         self.setProperty("role", "banner")
@@ -125,24 +125,17 @@ class NoGpuStrip(QFrame):
         self.text = PlainLabel(wraps=True, selectable=True)
         self.text.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         self.text.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self.check = self._button("Check again", "Ask the driver again, without a restart", self._check)
-        self.details = self._button("Details", "What driver, library and torch answered", self._toggle)
+        self.check = worded_button("Check again", "Ask the driver again, without a restart", self._check, tab_only=True)
+        self.details = worded_button("Details", "What driver, library and torch answered", self._toggle, tab_only=True)
         self.details.setCheckable(True)
-        self.close_button = self._button("×", "Do not show this again", self._dismiss)
-        self.close_button.setProperty("role", "chip")
-        self.close_button.setAccessibleName("Dismiss")
+        self.close_button = worded_button(
+            "×", "Do not show this again", self._dismiss, role="chip", name="Dismiss", tab_only=True
+        )
         self._folded = QWidget()
         self._answers: list[QWidget] = []
         self._lay_out()
         self._folded.hide()
         self.hide()
-
-    def _button(self, text: str, tip: str, act: Callable[[], None]) -> QPushButton:
-        button = QPushButton(text)
-        button.setToolTip(plain_tip(tip))
-        button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        button.clicked.connect(lambda: act())
-        return button
 
     def _lay_out(self) -> None:
         row = in_row((self.text, 1), spacing=6)
@@ -150,15 +143,11 @@ class NoGpuStrip(QFrame):
         for button in buttons:
             row.addWidget(button)
         FocusGroup(self, buttons)
-        inside = QHBoxLayout(self._folded)
-        inside.setContentsMargins(0, 0, 0, 0)
         self._grid = QGridLayout()
         self._grid.setHorizontalSpacing(18)
         self._grid.setVerticalSpacing(2)
-        inside.addLayout(self._grid)
-        inside.addStretch(1)
-        copy = self._button("Copy details", "Copy these details for a bug report", self._copy)
-        inside.addWidget(copy, alignment=Qt.AlignmentFlag.AlignTop)
+        copy = worded_button("Copy details", "Copy these details for a bug report", self._copy, tab_only=True)
+        in_row(self._grid, 1, in_column(copy, 1), parent=self._folded, margins=(0, 0, 0, 0))
         in_column(row, self._folded, parent=self, margins=(14, 2, 10, 2), spacing=4)
 
     @property

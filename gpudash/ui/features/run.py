@@ -11,14 +11,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QModelIndex, Qt, QTimer
 from PySide6.QtGui import QGuiApplication, QIntValidator
-from PySide6.QtWidgets import (
-    QAbstractItemView,
-    QDialog,
-    QDialogButtonBox,
-    QInputDialog,
-    QLineEdit,
-    QWidget,
-)
+from PySide6.QtWidgets import QAbstractItemView, QDialog, QDialogButtonBox, QInputDialog, QLineEdit, QWidget
 
 from gpudash.session.live.machine import program_of_run
 from gpudash.session.live.running import DEFAULT_STEPS, MOST_STEPS
@@ -270,9 +263,7 @@ def serve_operators(workspace: Workspace, dashboard: Dashboard) -> None:
     tab.profile_requested.connect(lambda: ask_for_profile(workspace))
     tab.reported.connect(dashboard.status_line.report)
     dashboard.refreshed.connect(lambda: tab.refuse(why_no_profile(workspace)))
-    button = worded_button("Copy as Python", CODE_TIP, lambda: copy_as_python(workspace))
-    button.setProperty("role", "chip")
-    button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+    button = worded_button("Copy as Python", CODE_TIP, partial(copy_as_python, workspace), role="chip", tab_only=True)
     dashboard.panel.add_action(button)
     dashboard.panel.changed.connect(lambda: button.setVisible(dashboard.panel.offers_workload))
 
@@ -386,8 +377,7 @@ class AttachDialog(QDialog):
         self._pid_changed()
         self._thread = threading.Thread(target=self._list_processes, name="gpudash-processes", daemon=True)
         self._thread.start()
-        self._timer = QTimer(self)
-        self._timer.setInterval(POLL_MS)
+        self._timer = QTimer(self, interval=POLL_MS)
         self._timer.timeout.connect(self.poll)
         self._timer.start()
 
@@ -431,8 +421,7 @@ class AttachDialog(QDialog):
 
 
 def _row(candidate: Candidate) -> Sequence[str]:
-    if candidate.gpu_bytes is None:
-        gpu = ""
-    else:
+    gpu = ""
+    if candidate.gpu_bytes is not None:
         gpu = format_bytes(candidate.gpu_bytes)
     return (str(candidate.pid), gpu, format_bytes(candidate.memory_bytes), " ".join(candidate.command.split()))

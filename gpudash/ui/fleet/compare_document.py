@@ -73,6 +73,8 @@ class FleetComparison(Document):
         wall_clock: seconds since the epoch.
     """
 
+    pictured = "the comparison"
+
     def __init__(
         self,
         sides: tuple[GpuSide, GpuSide],
@@ -106,14 +108,11 @@ class FleetComparison(Document):
     def _build(self, chosen: Range, days: int | None) -> None:
         self.bar = RangeBar(chosen, self._wall_clock)
         self.bar.changed.connect(self.ask)
-        self.bar.whole.clicked.connect(lambda _checked=False: self.axis.show_whole())
+        self.bar.whole_wanted.connect(self.axis.show_whole)
         self.problem = ProblemStrip()
-        self.days = ChoiceField()
-        for choice in DAYS:
-            self.days.addItem(_days_text(choice), choice)
+        choices = [(_days_text(choice), choice) for choice in DAYS]
+        self.days = ChoiceField("How much earlier B is than A", "How many days earlier B is than A", choices)
         self.days.setCurrentIndex(DAYS.index(days or 0))
-        self.days.setAccessibleName("How much earlier B is than A")
-        self.days.setToolTip("How many days earlier B is than A")
         self.days.currentIndexChanged.connect(lambda _row: self.ask())
         earlier = PlainLabel("B is", role="muted")
         for part in (earlier, self.days):
@@ -306,11 +305,6 @@ class FleetComparison(Document):
         lines = [(metric.title.lower(), label.text()) for metric, label in self._figures.items()]
         QGuiApplication.clipboard().setText(tab_separated(lines))
         self.said.emit("Copied the figures." if lines else "There is nothing to copy yet.")
-
-    def copy_picture(self) -> None:
-        """Copy a picture of what is shown."""
-        QGuiApplication.clipboard().setPixmap(self.grab())
-        self.said.emit("Copied the comparison as a picture.")
 
     def close_document(self) -> None:
         """Stop querying the server."""

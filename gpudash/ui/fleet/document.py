@@ -8,43 +8,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QPoint, QSignalBlocker, QSize, Qt, Signal
-from PySide6.QtGui import QGuiApplication, QKeyEvent
-from PySide6.QtWidgets import (
-    QCheckBox,
-    QFrame,
-    QLineEdit,
-    QListWidget,
-    QListWidgetItem,
-    QMenu,
-    QPushButton,
-    QSizePolicy,
-    QStackedWidget,
-    QToolButton,
-    QWidget,
-)
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QMenu, QPushButton, QSizePolicy, QStackedWidget, QWidget
 
 from gpudash.system.foreign_text import tab_separated
 from gpudash.telemetry.metrics import SENSORS
 from gpudash.ui.dashboard.document import Document
+from gpudash.ui.fleet.controls import FleetControls
 from gpudash.ui.fleet.grid import FleetGrid
 from gpudash.ui.fleet.header import FleetHeader
-from gpudash.ui.fleet.labels import (
-    SHAPES,
-    Level,
-    cell_of,
-    clock_text,
-    details,
-    format_age,
-    levels,
-    one_line,
-    summary,
-)
-from gpudash.ui.fleet.layout import GROUPS, SORTS, Arrangement, Density, Order, group_of
-from gpudash.ui.widgets.fields import ChoiceField
-from gpudash.ui.widgets.layouts import in_column, in_row
+from gpudash.ui.fleet.labels import Level, cell_of, clock_text, details, format_age, levels, one_line, summary
+from gpudash.ui.fleet.layout import Order, group_of
+from gpudash.ui.fleet.warnings_strip import WarningsStrip, count_text
+from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
 
 if TYPE_CHECKING:
@@ -52,292 +31,6 @@ if TYPE_CHECKING:
     from gpudash.telemetry.fleet_gpu import FleetGpu
     from gpudash.telemetry.records import Warning
     from gpudash.ui.colours import Palette
-
-
-ROWS = 6
-"""Rows of the list visible without scrolling."""
-
-KEY = int(Qt.ItemDataRole.UserRole)
-
-
-class WarningsStrip(QFrame):
-    """The strip of warnings, hidden while there are none; clicking one, or Enter, goes to its GPU.
-
-    Signals:
-        chosen: key of the GPU.
-    """
-
-    chosen = Signal(str)
-
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.setProperty("role", "banner")
-        self._warnings: Sequence[Warning] = ()
-        self.count = PlainLabel(role="figure-small")
-        self.worst = QToolButton()
-        self.worst.setProperty("role", "fold")
-        self.worst.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Preferred)
-        self.worst.setMinimumWidth(40)
-        self.worst.clicked.connect(lambda _checked=False: self.go_to_worst())
-        self.all = QToolButton()
-        self.all.setCheckable(True)
-        self.all.setProperty("role", "browse")
-        self.all.toggled.connect(self._fold)
-        self.list = QListWidget()
-        self.list.setAccessibleName("Warnings over the whole fleet, the worst first")
-        self.list.setUniformItemSizes(True)
-        self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.list.itemClicked.connect(self._item_chosen)
-        self.list.itemActivated.connect(self._item_chosen)
-        row = in_row(self.count, self.worst, 1, self.all, spacing=10)
-        in_column(row, self.list, parent=self, margins=(12, 4, 8, 4), spacing=4)
-        self._fold(shown=False)
-        self.hide()
-
-    def show_warnings(self, warnings: Sequence[Warning]) -> None:
-        """Show these warnings, the worst first; nothing is redrawn if they are unchanged."""
-        ordered = sorted(warnings, key=lambda warning: warning.level != "critical")
-        if ordered == list(self._warnings):
-            return
-        self._warnings = ordered
-        self.setVisible(bool(ordered))
-        if not ordered:
-            return
-        first = ordered[0]
-        text = count_text(ordered)
-        self.count.setText(text)
-        self.worst.setText(without_mnemonics(first.text))
-        self.worst.setToolTip(plain_tip(f"{first.text}\nClick to go to the GPU." if first.device else first.text))
-        self.all.setVisible(len(ordered) > 1)
-        self.setAccessibleName(f"{text}. {first.text}")
-        if self.property("level") != first.level:
-            self.setProperty("level", first.level)
-            for part in (self, *self.findChildren(QWidget)):
-                part.style().unpolish(part)
-                part.style().polish(part)
-        self._fill()
-
-    def _fill(self) -> None:
-        """Fill the list. Its items are reused, so that focus and scroll position stay."""
-        while self.list.count() > len(self._warnings):
-            self.list.takeItem(self.list.count() - 1)
-        for row, warning in enumerate(self._warnings):
-            item = self.list.item(row)
-            if item is None:
-                item = QListWidgetItem()
-                item.setSizeHint(QSize(0, self._row_height))
-                self.list.addItem(item)
-            text = f"{SHAPES[warning.level]}  {warning.text}"
-            if item.text() != text:
-                item.setText(text)
-                item.setToolTip(plain_tip(warning.text))
-            item.setData(KEY, warning.device)
-        self._fold(self.all.isChecked())
-
-    def _fold(self, shown: bool) -> None:
-        self.all.setText("Show less" if shown else f"Show all {len(self._warnings)}")
-        self.all.setToolTip("Show only the worst warning" if shown else "List every warning, the worst first")
-        self.list.setVisible(shown and len(self._warnings) > 1)
-        self.list.setFixedHeight(max(1, min(self.list.count(), ROWS)) * self._row_height + 4)
-
-    @property
-    def _row_height(self) -> int:
-        return self.list.fontMetrics().height() + 6
-
-    def _item_chosen(self, item: QListWidgetItem) -> None:
-        self._go(str(item.data(KEY)))
-
-    def go_to_worst(self) -> None:
-        """Go to the GPU with the worst warning."""
-        for warning in self._warnings[:1]:
-            self._go(warning.device)
-
-    def _go(self, key: str) -> None:
-        if key:
-            self.chosen.emit(key)
-
-    def minimumSizeHint(self) -> QSize:
-        return QSize(0, super().minimumSizeHint().height())
-
-
-def count_text(warnings: Sequence[Warning]) -> str:
-    """The number of warnings of each level: "◆ 3 critical  ▲ 12 warnings"."""
-    critical = sum(warning.level == "critical" for warning in warnings)
-    rest = len(warnings) - critical
-    parts = []
-    if critical:
-        parts = [f"{SHAPES['critical']} {critical} critical"]
-    if rest:
-        parts.append(f"{SHAPES['warning']} {rest} {'warning' if rest == 1 else 'warnings'}")
-    return "   ".join(parts)
-
-
-SORT_TEXT = {
-    "fullness": "fullest first",
-    "host": "machine",
-    "utilisation": "busiest first",
-    "temperature": "hottest first",
-    "power": "most power first",
-}
-GROUP_TEXT = {"none": "no groups", "machine": "by machine", "product": "by product", "exporter": "by exporter"}
-
-LONGEST_SEARCH = 300
-"""Maximum width in logical pixels."""
-
-
-class SearchField(QLineEdit):
-    """A search field that passes on the keys of the grid: Down and Enter go there; Esc clears the text first.
-
-    Signals:
-        left: move the focus to the grid.
-    """
-
-    left = Signal()
-
-    def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() == Qt.Key.Key_Escape and self.text():
-            self.clear()
-        elif event.key() in (Qt.Key.Key_Down, Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Escape):
-            self.left.emit()
-        else:
-            super().keyPressEvent(event)
-
-
-class FleetControls(QWidget):
-    """The controls for what is shown, and how.
-
-    Signals:
-        changed: a different arrangement was chosen.
-        density_changed: a different cell size was chosen.
-        sort_now: sort again now.
-        open_wanted: open the current GPU.
-        compare_wanted: compare the selected GPUs, or a single one with another of its days.
-        save_wanted: save what every machine reported.
-
-    Attributes:
-        days: whether a GPU can be compared with another of its days.
-    """
-
-    days = True
-
-    changed = Signal()
-    density_changed = Signal()
-    sort_now = Signal()
-    open_wanted = Signal()
-    compare_wanted = Signal()
-    save_wanted = Signal()
-
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.search = SearchField()
-        self.search.setPlaceholderText("Search machine, product, UUID, run, pod…")
-        self.search.setAccessibleName("Search the GPUs")
-        self.search.setToolTip("Type anywhere in the overview to search; Esc clears the field")
-        self.search.setClearButtonEnabled(True)
-        self.search.setMaximumWidth(LONGEST_SEARCH)
-        self.search.textChanged.connect(lambda _text: self.changed.emit())
-        self.sort = _choice("Order of the GPUs", [(SORT_TEXT[name], name) for name in SORTS])
-        self.group = _choice("Groups of GPUs", [(GROUP_TEXT[name], name) for name in GROUPS])
-        self.density = _choice("Size of the cells", [(name, name) for name in get_args(Density)])
-        self.density.setToolTip("Large cells with figures, or small ones that show the whole fleet at once")
-        for box in (self.sort, self.group):
-            box.currentIndexChanged.connect(lambda _row: self.changed.emit())
-        self.density.currentIndexChanged.connect(lambda _row: self.density_changed.emit())
-        self.only_warnings = QCheckBox("only warnings")
-        self.only_warnings.setToolTip("Hide GPUs without a warning")
-        self.only_warnings.toggled.connect(lambda _on: self.changed.emit())
-        self.found = PlainLabel(role="muted")
-        self.old = QPushButton("Sort now")
-        self.old.setProperty("role", "chip")
-        self.old.setToolTip("The order is kept while you point or type here, so that no cell moves away")
-        self.old.clicked.connect(lambda _checked=False: self.sort_now.emit())
-        self.old.hide()
-        self.reconnect = QPushButton("Reconnect")
-        self.reconnect.hide()
-        self.open = QPushButton("Open")
-        self.open.setProperty("role", "primary")
-        self.open.clicked.connect(lambda _checked=False: self.open_wanted.emit())
-        self.compare = QPushButton("Compare")
-        self.compare.clicked.connect(lambda _checked=False: self.compare_wanted.emit())
-        self.save = QPushButton("Save recordings…")
-        self.save.setToolTip("Save what every machine reported so far to a folder, one recording each (Ctrl+Shift+S)")
-        self.save.clicked.connect(lambda _checked=False: self.save_wanted.emit())
-        self.save.hide()
-        row = in_row((self.search, 1), parent=self, margins=(0, 0, 0, 0), spacing=8)
-        for part in (self.sort, self.group, self.density, self.only_warnings, self.found, self.old):
-            row.addWidget(part)
-        row.addStretch(1)
-        row.addWidget(self.reconnect)
-        row.addWidget(self.save)
-        row.addWidget(self.compare)
-        row.addWidget(self.open)
-        self.show_choice(0)
-
-    @property
-    def comparable(self) -> tuple[int, ...]:
-        """How many GPUs can be selected for a comparison."""
-        if self.days:
-            return (1, 2)
-        return (2,)
-
-    @property
-    def arrangement(self) -> Arrangement:
-        """The search, order, grouping and filter that are set."""
-        return Arrangement(
-            self.search.text().strip(),
-            self.sort.currentData(),
-            self.group.currentData(),
-            self.only_warnings.isChecked(),
-        )
-
-    @property
-    def density_wanted(self) -> Density:
-        """The chosen cell size."""
-        density: Density = self.density.currentData()
-        return density
-
-    def show_choice(self, count: int) -> None:
-        """Enable what can be done with this many selected GPUs; tooltips say why something cannot."""
-        self.open.setEnabled(count == 1)
-        self.open.setToolTip("Show the selected GPU's history in a tab (Enter)" if count == 1 else "Select one GPU")
-        self.compare.setEnabled(count in self.comparable)
-        self.compare.setText("Compare with another day" if count == 1 and self.days else "Compare")
-        if count == 2:
-            tip = "Overlay the two selected GPUs on one axis"
-        elif not self.days:
-            tip = "Select two GPUs with Ctrl+click"
-        elif count == 1:
-            tip = "Compare the selected GPU's last hour with the same hour of another day"
-        else:
-            tip = "Select one GPU to compare two of its days, or two GPUs with Ctrl+click"
-        self.compare.setToolTip(plain_tip(tip))
-
-    def show_found(self, shown: int, all_: int) -> None:
-        """Show how many GPUs are shown, if some are filtered out."""
-        self.found.setText("" if shown == all_ else f"{shown} of {all_}")
-        self.found.setVisible(shown != all_)
-
-    def show_old(self, since: str) -> None:
-        """Say that the order dates from ``since``, a clock time, and offer to sort again; "" if it is current."""
-        self.old.setVisible(bool(since))
-        if since:
-            self.old.setText(f"Order of {since} · Sort now")
-
-    def clear(self) -> None:
-        """Clear the search and the filter."""
-        with QSignalBlocker(self.search), QSignalBlocker(self.only_warnings):
-            self.search.clear()
-            self.only_warnings.setChecked(False)
-        self.changed.emit()
-
-
-def _choice(name: str, entries: list[tuple[str, str]]) -> ChoiceField:
-    box = ChoiceField()
-    box.setAccessibleName(name)
-    box.setToolTip(plain_tip(name))
-    for text, value in entries:
-        box.addItem(text, value)
-    return box
 
 
 NONE_FOUND = "No GPU matches the search."
@@ -364,6 +57,8 @@ class FleetDocument(Document):
         save: asks where, and saves the recordings of all machines; ``None`` if nothing is recorded.
         clock: any clock, in seconds.
     """
+
+    pictured = "the overview"
 
     def __init__(
         self,
@@ -634,11 +329,6 @@ class FleetDocument(Document):
         gpus = [self._gpus[key] for key in keys if key in self._gpus]
         QGuiApplication.clipboard().setText(table_text(gpus))
         self.said.emit(f"Copied the figures of {len(gpus)} {'GPU' if len(gpus) == 1 else 'GPUs'}.")
-
-    def copy_picture(self) -> None:
-        """Copy a picture of the overview."""
-        QGuiApplication.clipboard().setPixmap(self.grab())
-        self.said.emit("Copied the overview as a picture.")
 
     def close_document(self) -> None:
         """Stop the polling."""

@@ -88,7 +88,7 @@ class GpuDocument(Document):
         self.past = past = PastPlots(view, palette, self.title)
         self.bar = RangeBar(FIRST, wall_clock)
         self.bar.changed.connect(self.ask)
-        self.bar.whole.clicked.connect(lambda _checked=False: self.show_whole())
+        self.bar.whole_wanted.connect(self.show_whole)
         self.problem = ProblemStrip()
         self.head = PlainLabel(role="figure-small", selectable=True)
         past.rows.insertWidget(0, self.head)
@@ -154,8 +154,7 @@ class GpuDocument(Document):
         gpu = self._gpu
         product = gpu.product + (f" ({SIMULATED})" if gpu.simulated else "")
         text = " · ".join(filter(None, (self.title, product, range_text(began, ended))))
-        if self.head.text() != text:
-            self.head.setText(text)
+        self.head.setText(text)
         self.bar.whole.setEnabled(not self._whole)
         self.bar.show_state("Loading…" if self.view.loading else self._cursor_text())
         self.problem.report(self.view.notices)
@@ -170,18 +169,6 @@ class GpuDocument(Document):
         if cursor is None:
             return ""
         return f"cursor at {clock_text(self.view.began_wall_s + cursor)}"
-
-    def set_palette(self, palette: Palette) -> None:
-        """Redraw in other colours."""
-        self.past.set_palette(palette)
-
-    def copy_values(self) -> None:
-        """Copy the plots' selection."""
-        self.past.copy_values()
-
-    def copy_picture(self) -> None:
-        """Copy a picture of the plots."""
-        self.past.copy_picture()
 
     def close_document(self) -> None:
         """Stop querying the server."""

@@ -8,17 +8,12 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 from PySide6.QtCore import QDateTime, QSignalBlocker, Qt, Signal
-from PySide6.QtWidgets import (
-    QButtonGroup,
-    QDateTimeEdit,
-    QFrame,
-    QPushButton,
-    QSizePolicy,
-    QWidget,
-)
+from PySide6.QtWidgets import QButtonGroup, QDateTimeEdit, QFrame, QSizePolicy, QWidget
 
+from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
@@ -26,8 +21,8 @@ from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 class ProblemStrip(QFrame):
     """Shows problems in place; hidden while there are none."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.setProperty("role", "banner")
         self.sentence = PlainLabel(wraps=True, selectable=True)
         in_row((self.sentence, 1), parent=self, margins=(12, 6, 12, 6))
@@ -45,8 +40,8 @@ class ProblemStrip(QFrame):
 class FleetHeader(QWidget):
     """Two lines, and below them the problem strip while there is a problem."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.total = PlainLabel(role="figure")
         self.total.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self.source = PlainLabel(role="muted")
@@ -65,8 +60,7 @@ class FleetHeader(QWidget):
 
     def show_source(self, text: str) -> None:
         """Show the source, and the age of its newest reading."""
-        if self.source.text() != text:
-            self.source.setText(text)
+        self.source.setText(text)
 
     def show_problem(self, *sentences: str) -> None:
         """Show these problems in place; without arguments, hide them."""
@@ -85,14 +79,14 @@ class RangeBar(QWidget):
 
     Signals:
         changed: a different range was chosen.
+        whole_wanted: show the whole range.
     """
 
     changed = Signal()
+    whole_wanted = Signal()
 
-    def __init__(
-        self, chosen: Range, wall_clock: Callable[[], float] = time.time, parent: QWidget | None = None
-    ) -> None:
-        super().__init__(parent)
+    def __init__(self, chosen: Range, wall_clock: Callable[[], float] = time.time) -> None:
+        super().__init__()
         self._range = chosen
         self._wall_clock = wall_clock
         label = PlainLabel("Last", role="muted")
@@ -100,9 +94,9 @@ class RangeBar(QWidget):
         self._presets = QButtonGroup(self)
         self._presets.setExclusive(False)
         for text, seconds in PRESETS:
-            chip = self._chip(text, f"Show the last {text}, moving on with time")
+            tip = f"Show the last {text}, moving on with time"
+            chip = worded_button(text, tip, partial(self.choose, Range(seconds)), role="chip", tab_only=True)
             chip.setCheckable(True)
-            chip.clicked.connect(lambda _checked=False, seconds=seconds: self.choose(Range(seconds)))
             self._presets.addButton(chip)
             row.addWidget(chip)
         row.addSpacing(10)
@@ -110,27 +104,30 @@ class RangeBar(QWidget):
         to = PlainLabel("to", role="muted")
         for part in (self.begin, to, self.end):
             row.addWidget(part)
-        self.earlier = self._chip("◀ Earlier", "Show the range of the same length before this one")
-        self.later = self._chip("Later ▶", "Show the range of the same length after this one")
-        self.earlier.clicked.connect(lambda _checked=False: self.choose(self._range.earlier(self._wall_clock())))
-        self.later.clicked.connect(lambda _checked=False: self.choose(self._range.later(self._wall_clock())))
-        row.addWidget(self.earlier)
-        row.addWidget(self.later)
-        self.whole = self._chip("Whole range", "Show the whole range again after zooming into it")
+        self.earlier = worded_button(
+            "◀ Earlier",
+            "Show the range of the same length before this one",
+            lambda: self.choose(self._range.earlier(self._wall_clock())),
+            role="chip",
+            tab_only=True,
+        )
+        self.later = worded_button(
+            "Later ▶",
+            "Show the range of the same length after this one",
+            lambda: self.choose(self._range.later(self._wall_clock())),
+            role="chip",
+            tab_only=True,
+        )
+        tip = "Show the whole range again after zooming into it"
+        self.whole = worded_button("Whole range", tip, self.whole_wanted.emit, role="chip", tab_only=True)
         self.whole.setEnabled(False)
-        row.addWidget(self.whole)
+        for button in (self.earlier, self.later, self.whole):
+            row.addWidget(button)
         row.addSpacing(10)
         self.state = PlainLabel(role="muted")
         self.state.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         row.addWidget(self.state, 1)
         self._show()
-
-    def _chip(self, text: str, tip: str) -> QPushButton:
-        chip = QPushButton(text)
-        chip.setProperty("role", "chip")
-        chip.setToolTip(plain_tip(tip))
-        chip.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        return chip
 
     def _moment(self, name: str) -> QDateTimeEdit:
         field = QDateTimeEdit()
@@ -155,8 +152,7 @@ class RangeBar(QWidget):
 
     def show_state(self, text: str) -> None:
         """Show in the rest of the row that a query is running, or what is pointed at."""
-        if self.state.text() != text:
-            self.state.setText(text)
+        self.state.setText(text)
 
     def _typed(self) -> None:
         wanted = between(*(field.dateTime().toMSecsSinceEpoch() / 1000 for field in (self.begin, self.end)))

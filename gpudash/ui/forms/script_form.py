@@ -10,14 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
-from PySide6.QtWidgets import (
-    QCheckBox,
-    QGridLayout,
-    QLineEdit,
-    QPlainTextEdit,
-    QToolButton,
-    QWidget,
-)
+from PySide6.QtWidgets import QCheckBox, QGridLayout, QLineEdit, QPlainTextEdit, QToolButton, QWidget
 
 from gpudash.devices.names import SimulatedCard, card_name, parse_simulated, read_card
 from gpudash.devices.simulated_cards import exact_text

@@ -11,15 +11,7 @@ from PySide6.QtCore import QPoint, Signal
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from gpudash.drawing.axes import (
-    MOST_TICKS,
-    Autoscale,
-    Ticks,
-    clock_ticks,
-    format_value,
-    time_ticks,
-    value_ticks,
-)
+from gpudash.drawing.axes import MOST_TICKS, Autoscale, Ticks, clock_ticks, format_value, time_ticks, value_ticks
 from gpudash.drawing.ghost import RunningGhost
 from gpudash.drawing.shaping import BRIDGED_PX, Floats, Points, pulses, stacked
 from gpudash.memory.request_log import RequestLog

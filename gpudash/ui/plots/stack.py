@@ -85,6 +85,9 @@ class PlotStack(QFrame):
         failed: one sentence about something that could not be copied or saved.
         menu_requested: the plot whose menu was requested, and the global position.
         size_wanted: see `TimePlot`.
+
+    Attributes:
+        caption: gives the caption of a picture, a title and the device; called when one is taken.
     """
 
     mark_named = Signal(str, float)
@@ -115,7 +118,7 @@ class PlotStack(QFrame):
         self.overview = SessionOverview(view, palette)
         self._palette = palette
         self._reader = FrameReader(store, view, clock)
-        self._caption = ("gpudash", "")
+        self.caption: Callable[[], tuple[str, str]] = lambda: ("gpudash", "")
         self._topic: str | None = None
         self.choice = PlotChoice(lambda specs: self.set_plots(specs, self._topic))
         self._plots: dict[str, TimePlot] = {}
@@ -518,10 +521,6 @@ class PlotStack(QFrame):
         """Ctrl+plus and Ctrl+minus: zoom around the cursor, or else around the centre."""
         self.view.zoom(factor, self.view.cursor_s)
 
-    def set_caption(self, title: str, device: str) -> None:
-        """Set the caption of pictures: a title and the device."""
-        self._caption = (title, device)
-
     def selection_text(self, plot: TimePlot | None = None) -> str:
         """The raw samples of the selection, or else of the visible window, as tab-separated text.
 
@@ -592,9 +591,10 @@ class PlotStack(QFrame):
 
     def _picture_caption(self) -> Caption:
         origin = self.view.wall_origin_s
+        title, device = self.caption()
         return Caption(
-            self._caption[0],
-            self._caption[1] or self.plots[0].spec.title,
+            title,
+            device or self.plots[0].spec.title,
             self.view.range(),
             None if origin is None else origin(),
         )

@@ -4,262 +4,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QSignalBlocker, Qt, Signal
-from PySide6.QtGui import QFontMetrics, QKeyEvent, QResizeEvent
-from PySide6.QtWidgets import (
-    QHBoxLayout,
-    QLabel,
-    QPushButton,
-    QSizePolicy,
-    QSlider,
-    QStackedWidget,
-    QWidget,
-)
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import QWidget
 
-from gpudash.devices.names import SIMULATED
-from gpudash.session.recordings.run_names import given_name
-from gpudash.specs import workloads
 from gpudash.system.settings import Settings
 from gpudash.telemetry.recording.recorder import RecordingError
-from gpudash.telemetry.runs import ENDINGS, WATCH, RunView
+from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.dashboard import Dashboard
-from gpudash.ui.dashboard.document import Document
+from gpudash.ui.dashboard.document import FileDocument
 from gpudash.ui.dashboard.plots_page import SLOW_REFRESH
 from gpudash.ui.dashboard.result_page import ResultPage
 from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs
 from gpudash.ui.forms.script_form import ScriptForm
 from gpudash.ui.forms.workload_panel import WorkloadPanel
-from gpudash.ui.plots.view import TimeView
-from gpudash.ui.widgets.fields import ChoiceField
+from gpudash.ui.recordings.head import RecordingHead
+from gpudash.ui.recordings.replay_bar import ReplayBar
 from gpudash.ui.widgets.focus_group import shortcut_within
-from gpudash.ui.widgets.layouts import in_column
+from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.notice import Notice
 from gpudash.ui.widgets.opening_page import OpeningPage
-from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
-from gpudash.units import format_count, format_duration
 
 if TYPE_CHECKING:
     from gpudash.session import Replay
     from gpudash.session.recordings.opener import OpenedRecording, OpenedReplay
-
-SPEEDS = (1, 2, 5, 10, 30, 60)
-"""Playback speeds: seconds of the recording per second."""
-
-PARTS = 10_000
-"""Positions of the slider; QSlider uses C ints."""
-
-PAGE_RATIO = 0.05
-"""Share of the recording that Page Up and Page Down skip."""
-
-ARROW_S = 1.0
-"""Seconds that an arrow key skips."""
-
-LONGEST_STEP_S = 0.5
-"""Maximum wall-clock seconds that one frame plays: nothing is skipped while the tab is hidden or the window hangs."""
-
-
-class ReplayBar(QWidget):
-    """Moves the position of a replay.
-
-    Args:
-        replay: the replay to play.
-        view: its time axis, which follows the position during playback.
-        longest_window_s: the maximum width of the shown range during playback.
-        clock: monotonic seconds; for tests.
-    """
-
-    def __init__(
-        self,
-        replay: Replay,
-        view: TimeView,
-        longest_window_s: float,
-        parent: QWidget | None = None,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        super().__init__(parent)
-        self._replay = replay
-        self._view = view
-        self._longest_window_s = longest_window_s
-        self._clock = clock
-        self._last_s = clock()
-        self._wanted: int | None = None
-        self._time_width = 0
-        self.playing = False
-        self._build()
-        self.refresh()
-
-    def _build(self) -> None:
-        row = QHBoxLayout(self)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(8)
-        self.play = QPushButton()
-        self.play.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        self.play.clicked.connect(self.toggle)
-        # Wide enough for both texts, so that nothing moves when it changes.
-        self.play.setMinimumWidth(QFontMetrics(self.play.font()).horizontalAdvance("❚❚  Pause") + 34)
-        self.speed = ChoiceField()
-        self.speed.setAccessibleName("Playback speed")
-        self.speed.setToolTip("Seconds of the recording per second")
-        self.speed.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        for speed in SPEEDS:
-            self.speed.addItem(f"{speed}×", speed)
-        self.slider = QSlider(Qt.Orientation.Horizontal)
-        self.slider.setRange(0, PARTS)
-        self.slider.setPageStep(round(PARTS * PAGE_RATIO))
-        self.slider.setAccessibleName("Position in the recording")
-        self.slider.setToolTip("Drag to any moment; arrow keys move by a second, Page Up and Page Down by a twentieth")
-        self.slider.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        self.slider.valueChanged.connect(self._scrubbed)
-        self.time = PlainLabel()
-        self.time.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
-        self.end = QPushButton()
-        self.end.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        self.end.clicked.connect(self._end_clicked)
-        for part in (self.play, self.speed):
-            row.addWidget(part)
-        row.addWidget(self.slider, 1)
-        row.addWidget(self.time)
-        row.addWidget(self.end)
-
-    @property
-    def live(self) -> bool:
-        """Whether the newest reading is followed, in a file that is still being written."""
-        return self._replay.following and self._replay.at_end and self._view.following
-
-    def toggle(self) -> None:
-        """Play or pause."""
-        # Pausing a live recording freezes the view; the recording goes on.
-        if self.live:
-            self._view.pause()
-            self._replay.seek(self._replay.extent_s[1])
-        elif self.playing:
-            self.playing = False
-        else:
-            self._start()
-        self.refresh()
-
-    def _start(self) -> None:
-        """Play from the position; if that is the end, from the left edge of the view."""
-        start_s, end_s = self._replay.extent_s
-        place_s = self._replay.position_s
-        # There is nothing to play after the end: replay what is in view.
-        if self._replay.at_end or place_s >= end_s:
-            left = self._view.range()[0]
-            if start_s < left < end_s:
-                place_s = left
-            else:
-                place_s = start_s
-        # In a view of hours the position would hardly appear to move.
-        if self._view.window_s > self._longest_window_s:
-            self._view.set_window(self._longest_window_s)
-        self._replay.seek(place_s)
-        self._view.set_now(place_s)
-        self._view.follow()
-        # Count from now: the time since the last frame is not played.
-        self.playing, self._wanted, self._last_s = True, None, self._clock()
-
-    def go_to_end(self) -> None:
-        """Show everything up to the end, and what is still being written."""
-        self.playing, self._wanted = False, None
-        self._replay.seek(None)
-        self._view.set_now(self._replay.extent_s[1])
-        self.refresh()
-
-    def _end_clicked(self) -> None:
-        self.go_to_end()
-        if self._replay.following:
-            self._view.follow()
-            self.refresh()
-
-    def refresh(self) -> None:
-        """Continue playing and show the position; called in every frame."""
-        now_s = self._clock()
-        # A late frame plays no more than `LONGEST_STEP_S`.
-        passed_s, self._last_s = min(now_s - self._last_s, LONGEST_STEP_S), now_s
-        start_s, end_s = self._replay.extent_s
-        # Scrubbing takes precedence over playback; it does not pause.
-        if self._wanted is not None:
-            self.go_to(start_s + (end_s - start_s) * self._wanted / PARTS)
-            self._wanted = None
-        elif self.playing:
-            self.go_to(self._replay.position_s + passed_s * int(self.speed.currentData()))
-        self._show()
-
-    def go_to(self, time_s: float) -> None:
-        """Show the moment ``time_s``; if it is not in view, the view follows it."""
-        end_s = self._replay.extent_s[1]
-        # At the end playback stops, and new readings are followed.
-        if time_s >= end_s:
-            self.playing = False
-            self._replay.seek(None)
-        else:
-            self._replay.seek(time_s)
-        left, right = self._view.range()
-        self._view.set_now(min(time_s, end_s))
-        # A view that the user moved stays there as long as it shows the moment.
-        if not left <= time_s <= right and not self._view.following:
-            self._view.follow()
-
-    def _scrubbed(self, place: int) -> None:
-        """The user moved the slider; the next frame goes there."""
-        # Not at once: a drag sends many changes between two frames, and each seek takes milliseconds.
-        self._wanted = place
-
-    def _show(self) -> None:
-        start_s, end_s = self._replay.extent_s
-        place_s = min(max(self._replay.position_s, start_s), end_s)
-        whole_s = max(end_s - start_s, 1e-9)
-        # While the slider is held, only the user moves it.
-        if self._wanted is None and not self.slider.isSliderDown():
-            # Blocked: setting the position must not scrub.
-            with QSignalBlocker(self.slider):
-                # Arrow keys move by seconds, a different share of each recording.
-                self.slider.setSingleStep(max(1, round(PARTS * min(1.0, ARROW_S / whole_s))))
-                self.slider.setValue(round(PARTS * (place_s - start_s) / whole_s))
-        text = f"{place_text(place_s - start_s)} / {place_text(end_s - start_s)}"
-        # Only if it changed: setting a text lays out the row again.
-        if self.time.text() != text:
-            self.time.setText(text)
-            self.slider.setAccessibleDescription(text.replace("/", "of"))
-            # Never narrower than before, or the slider would jump with each digit.
-            self._time_width = max(self._time_width, self.time.sizeHint().width())
-            self.time.setMinimumWidth(self._time_width)
-        running = self.playing or self.live
-        _name(self.play, "❚❚  Pause" if running else "▶  Play", "Pause" if running else "Play the recording")
-        if self._replay.following:
-            _name(self.end, "●  Follow", "Show what is being written now (End)")
-            self.end.setEnabled(not self.live)
-        else:
-            _name(self.end, "▶❘  To the end", "Show the end of the recording (End)")
-            self.end.setEnabled(not self._replay.at_end)
-        self.play.setToolTip(plain_tip(f"{self.play.accessibleName()} (Space)"))
-
-
-def _name(button: QPushButton, text: str, means: str) -> None:
-    """Change a button's text and its tooltip."""
-    if button.text() != text:
-        button.setText(text)
-        button.setAccessibleName(means.partition(" (")[0])
-        button.setToolTip(plain_tip(means))
-
-
-def place_text(seconds: float) -> str:
-    """A position in a recording: 0:04.2, 12:05.0, 1:02:03.4."""
-    tenths = max(0, round(seconds * 10))
-    whole, tenth = divmod(tenths, 10)
-    hours, rest = divmod(whole, 3600)
-    minutes, left = divmod(rest, 60)
-    short = f"{left:02d}.{tenth}"
-    if hours:
-        return f"{hours}:{minutes:02d}:{short}"
-    return f"{minutes}:{short}"
-
 
 SLICES_S = 0.004
 """Seconds of a frame after which no other slice of building a dashboard begins."""
@@ -270,7 +41,7 @@ _BUILT = object()
 READ_ADVICE = "The file is only read, never changed. No data leaves this computer."
 
 
-class RecordingDocument(Document):
+class RecordingDocument(FileDocument):
     """One recording: a progress page until it is read, then the dashboard.
 
     Args:
@@ -291,9 +62,7 @@ class RecordingDocument(Document):
     def __init__(
         self, file: OpenedRecording | OpenedReplay, palette: Palette, settings: Callable[[], Settings] = Settings
     ) -> None:
-        super().__init__()
-        self.title = file.title
-        self.setAccessibleName(f"Recording {self.title}")
+        super().__init__(file.title, "Recording", OpeningPage(file.title, READ_ADVICE))
         self._file = file
         self._palette = palette
         self._settings = settings
@@ -308,11 +77,6 @@ class RecordingDocument(Document):
         # Holds what has no place yet, outside the window, whose style sheet would be applied to each widget. Without
         # it, closing in between would leave them to Python, which takes their attributes before Qt lets go of them.
         self._parts = QWidget()
-        self.opening = OpeningPage(self.title, READ_ADVICE)
-        self.opening.cancelled.connect(self.closed)
-        self._stack = QStackedWidget()
-        self._stack.addWidget(self.opening)
-        in_column(self._stack, parent=self, margins=(0, 0, 0, 0))
         # Escape closes only the progress page: the dashboard has its own uses for it.
         self._escape = shortcut_within(self, "Esc", self.closed.emit)
 
@@ -428,11 +192,10 @@ class RecordingDocument(Document):
         self.head = RecordingHead()
         self.notice = Notice()
         self.bar = ReplayBar(replay, dashboard.view, replay.settings.window_s)
-        self.run_again = QPushButton("↻  Run again")
-        self.run_again.setProperty("role", "primary")
+        self.run_again = worded_button(
+            "↻  Run again", "Put these values into the live dashboard, ready to start", self._again, role="primary"
+        )
         self.run_again.setMinimumHeight(32)
-        self.run_again.setToolTip("Put these values into the live dashboard, ready to start")
-        self.run_again.clicked.connect(self._again)
         dashboard.result.verdict.again.connect(self._again)
         panel = dashboard.panel.layout()
         assert panel is not None
@@ -510,20 +273,8 @@ class RecordingDocument(Document):
             return run is not None or not whole, run if run is not None or not whole else whole[0]
 
     def set_palette(self, palette: Palette) -> None:
-        """Use these colours."""
         self._palette = palette
-        if self.dashboard is not None:
-            self.dashboard.set_palette(palette)
-
-    def copy_values(self) -> None:
-        """Copy from the focused table or output, or else the selection of the plots."""
-        if self.dashboard is not None:
-            self.dashboard.copy_values()
-
-    def copy_picture(self) -> None:
-        """Copy a picture of the plots."""
-        if self.dashboard is not None:
-            self.dashboard.copy_picture()
+        super().set_palette(palette)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         # Space without modifiers; a focused button or field handles it first.
@@ -541,120 +292,3 @@ class RecordingDocument(Document):
         self._file.give_up()
         if self._replay is not None:
             self._replay.close()
-
-
-FILE_LEAST_PX = 160
-"""Minimum width for the file's name."""
-
-
-class RecordingHead(QWidget):
-    """The line above a recording: what ran, where and how it ended."""
-
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.what, self.badge, self.label, self.file = PlainLabel(), PlainLabel(SIMULATED), PlainLabel(), PlainLabel()
-        self.what.setProperty("role", "figure-small")
-        self.badge.setProperty("role", "badge")
-        self.badge.hide()
-        row = QHBoxLayout(self)
-        row.setContentsMargins(2, 2, 2, 0)
-        row.setSpacing(10)
-        for label in (self.what, self.badge, self.label, self.file):
-            label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-            label.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        for label in (self.label, self.file):
-            label.setProperty("role", "muted")
-        self.file.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
-        # The name uses the room that is left and requests none.
-        self.file.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        self.file.setMinimumWidth(FILE_LEAST_PX)
-        row.addWidget(self.what)
-        row.addWidget(self.badge)
-        row.addWidget(self.label)
-        row.addWidget(self.file, 1)
-        self._name = ""
-
-    def show_recording(
-        self,
-        path: Path | str,
-        began_wall_s: float,
-        run: RunView | None,
-        seconds: float,
-        unfinished: str,
-        *,
-        begun: bool = True,
-        name: str = "",
-    ) -> None:
-        """Show what is known about the recording.
-
-        Args:
-            path: the file, or the name of another source.
-            began_wall_s: seconds since the epoch at session time 0.
-            run: the run at the current position.
-            seconds: the length of the recording.
-            unfinished: the text for a run that has not ended at that position.
-            begun: whether the run has begun at that position.
-            name: what the user called the run; "" if nothing.
-        """
-        if isinstance(path, Path):
-            self._name = path.name
-        else:
-            self._name = path
-        self.file.setToolTip(plain_tip(str(path)))
-        if run is None:
-            what = "Session"
-        elif run.workload == WATCH:
-            what = given_name(run.workload, run.device, run.spec)
-        else:
-            what = f"{workload_title(run.workload)} · {run.device}"
-        _write(self.what, name or what)
-        self.badge.setVisible(run is not None and run.simulated)
-        began = datetime.fromtimestamp(began_wall_s + (0.0 if run is None else run.began_s)).astimezone()
-        parts = [
-            *([what] if name else []),
-            f"{began:%Y-%m-%d %H:%M:%S}",
-            *_ending(run if begun else None, seconds, unfinished, known=run is not None),
-        ]
-        _write(self.label, " · ".join(parts))
-        self.setAccessibleName(f"Recording {self._name}: {name or what}, {', '.join(parts)}")
-        self._fit()
-
-    def show_machine(self, name: str, state: str, product: str) -> None:
-        """Show a machine's name, the state of its connection, and its product name."""
-        self._name = product
-        self.file.setToolTip(plain_tip(product))
-        _write(self.what, name)
-        _write(self.label, state)
-        self.setAccessibleName(f"Machine {name}: {state}, {product}")
-        self._fit()
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        self._fit()
-
-    def _fit(self) -> None:
-        width = max(self.file.width(), FILE_LEAST_PX)
-        _write(self.file, self.file.fontMetrics().elidedText(self._name, Qt.TextElideMode.ElideMiddle, width))
-
-
-def workload_title(name: str) -> str:
-    """A workload's title in the window."""
-    known = workloads().get(name)
-    if known is None:
-        return name
-    return known.title
-
-
-def _ending(run: RunView | None, seconds: float, unfinished: str, *, known: bool) -> list[str]:
-    if run is None or run.running:
-        return [unfinished.lower() if known else "no run", format_duration(seconds)]
-    parts = [ENDINGS.get(run.status, "ended")]
-    if run.seconds is not None:
-        parts.append(format_duration(run.seconds))
-    if run.step:
-        parts.append(f"{format_count(run.step)} step{'s' if run.step != 1 else ''}")
-    return parts
-
-
-def _write(label: QLabel, text: str) -> None:
-    if label.text() != text:
-        label.setText(text)

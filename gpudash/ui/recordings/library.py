@@ -10,14 +10,7 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction, QGuiApplication, QHideEvent, QKeySequence, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import (
-    QLineEdit,
-    QMessageBox,
-    QProgressBar,
-    QPushButton,
-    QStackedWidget,
-    QWidget,
-)
+from PySide6.QtWidgets import QMessageBox, QProgressBar, QPushButton, QStackedWidget, QWidget
 
 from gpudash.session.recordings.library import Library, LibraryEntry, LibraryWatcher
 from gpudash.system.settings import Settings
@@ -30,7 +23,7 @@ from gpudash.ui.dashboard.document import Document
 from gpudash.ui.recordings.library_details import Details
 from gpudash.ui.recordings.library_table import LibraryRow, RunsTable, name_of, place_of, runs_of
 from gpudash.ui.widgets.file_dialog import FileDialog
-from gpudash.ui.widgets.labels import title_label, worded_button
+from gpudash.ui.widgets.labels import search_field, title_label, worded_button
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.notice import Notice
 from gpudash.ui.widgets.plain_text import PlainLabel, message_box, plain_tip
@@ -70,6 +63,7 @@ class LibraryDocument(Document):
     """
 
     title = TITLE
+    pictured = "the list of runs"
 
     def __init__(
         self,
@@ -91,13 +85,13 @@ class LibraryDocument(Document):
         self._shown: Library | None = None
         self._offer = ""
         self.notice = Notice()
-        self.search = QLineEdit()
+        self.search = search_field("Search name, date, workload, device, tags, notes…", "Search the runs")
         # Runs to tick once their recording has been read.
         self._to_tick: list[Path] = []
         self.table = RunsTable(palette)
         self.details = Details()
         self.disk = DiskLine()
-        self._empty = PlainLabel()
+        self._empty = PlainLabel(role="muted", wraps=True)
         self.start_button = worded_button("Start a run   F5", "Run what is in the workload panel, and record it", start)
         self._heading = title_label(HEADING)
         self._build()
@@ -112,9 +106,6 @@ class LibraryDocument(Document):
         self._show(force=True)
 
     def _build(self) -> None:
-        self.search.setPlaceholderText("Search name, date, workload, device, tags, notes…")
-        self.search.setAccessibleName("Search the runs")
-        self.search.setClearButtonEnabled(True)
         self.search.setMaximumWidth(360)
         self.search.returnPressed.connect(self._into_table)
         self.group_button = QPushButton("By session")
@@ -127,9 +118,11 @@ class LibraryDocument(Document):
             "Add Files…", "List recordings from other folders, and tick them", self._add_files
         )
         self.open_button = worded_button(
-            "Open", "Open the selected runs, each in its recording as a tab (Enter)", self.open_selected
+            "Open",
+            "Open the selected runs, each in its recording as a tab (Enter)",
+            self.open_selected,
+            role="primary",
         )
-        self.open_button.setProperty("role", "primary")
         self.compare_button = worded_button("Compare", COMPARE_TIP, self.compare)
         self.lock_button = worded_button(
             "Lock", "Keep the sessions of the selected runs from being deleted", self.lock_selected
@@ -146,25 +139,25 @@ class LibraryDocument(Document):
         self.trash_button = QPushButton("Show Trash")
         self.trash_button.setCheckable(True)
         self.trash_button.toggled.connect(lambda _shown: self._show(force=True))
-        row = in_row(self._heading, (self.search, 4), 1, spacing=8)
-        own = (
+        row = in_row(
+            self._heading,
+            (self.search, 4),
+            1,
             self.group_button,
             self.add_button,
             self.open_button,
             self.compare_button,
             self.lock_button,
             self.delete_button,
+            self.restore_button,
+            self.empty_button,
+            self.trash_button,
+            spacing=8,
         )
-        for button in (*own, self.restore_button, self.empty_button, self.trash_button):
-            row.addWidget(button)
         self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self._empty.setProperty("role", "muted")
-        self._empty.setWordWrap(True)
         self._layers = QStackedWidget()
         nothing = QWidget()
-        column = in_column(1, self._empty, parent=nothing)
-        column.addWidget(self.start_button, alignment=Qt.AlignmentFlag.AlignHCenter)
-        column.addStretch(1)
+        in_column(1, self._empty, in_row(1, self.start_button, 1), 1, parent=nothing)
         self._layers.addWidget(nothing)
         self._layers.addWidget(self.table)
         middle = in_row((self._layers, 1), self.details, spacing=10)
@@ -191,6 +184,12 @@ class LibraryDocument(Document):
         """Whether the table shows the trash."""
         return self.trash_button.isChecked()
 
+    @property
+    def _entries(self) -> Sequence[LibraryEntry]:
+        """The recordings that the table shows unless they are searched."""
+        library = self._library_watcher.library
+        return library.trash if self.in_trash else library.entries
+
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self.details.set_narrow(self.width() < NARROW_WINDOW_PX)
@@ -213,10 +212,7 @@ class LibraryDocument(Document):
         if library is self._shown and not force:
             return
         self._shown = library
-        if self.in_trash:
-            entries = library.trash
-        else:
-            entries = library.entries
+        entries = self._entries
         self.table.show_entries(entries)
         # After the rows exist, before anything that depends on ticks is shown.
         self._tick_newest()
@@ -244,8 +240,7 @@ class LibraryDocument(Document):
     def _search(self, text: str) -> None:
         self.table.runs.search(text)
         self._selection_changed()
-        library = self._library_watcher.library
-        self._show_text(library, bool(library.trash if self.in_trash else library.entries))
+        self._show_text(self._library_watcher.library, bool(self._entries))
 
     def _group(self, grouped: bool) -> None:
         self.table.runs.grouped = grouped
@@ -314,10 +309,9 @@ class LibraryDocument(Document):
 
     def _to_compare(self) -> list[LibraryRow]:
         ticked = self.table.runs.ticked
-        entries = () if self.in_trash else self._library_watcher.library.entries
-        rows = [
-            LibraryRow(entry, run) for entry in entries for run in runs_of(entry) if (entry.path, run.number) in ticked
-        ]
+        rows = []
+        for entry in () if self.in_trash else self._entries:
+            rows += [LibraryRow(entry, run) for run in runs_of(entry) if (entry.path, run.number) in ticked]
         if len(rows) < 2:
             # Fewer than two ticks do not count: use the selection.
             rows = [row for row in self.table.selected() if row.run is not None and not row.entry.trashed]
@@ -460,10 +454,6 @@ class LibraryDocument(Document):
         QGuiApplication.clipboard().setText(self.table.text())
         self.said.emit("Copied the list of runs.")
 
-    def copy_picture(self) -> None:
-        QGuiApplication.clipboard().setPixmap(self.grab())
-        self.said.emit("Copied a picture of the list of runs.")
-
     def set_palette(self, palette: Palette) -> None:
         self.table.set_palette(palette)
 
@@ -486,11 +476,9 @@ PARTS = 1000
 class DiskLine(QWidget):
     """The number and size of the recordings and their limits, as text and as a bar."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.label, self.trash_label = PlainLabel(), PlainLabel()
-        for label in (self.label, self.trash_label):
-            label.setProperty("role", "muted")
+    def __init__(self) -> None:
+        super().__init__()
+        self.label, self.trash_label = PlainLabel(role="muted"), PlainLabel(role="muted")
         self.bar = QProgressBar()
         self.bar.setRange(0, PARTS)
         self.bar.setTextVisible(False)

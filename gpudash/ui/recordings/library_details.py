@@ -8,7 +8,7 @@ from html import escape
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QFocusEvent
-from PySide6.QtWidgets import QFrame, QLineEdit, QPlainTextEdit, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QLineEdit, QPlainTextEdit, QSizePolicy
 
 from gpudash.session.recordings.run_names import differences_of, kind_of_run
 from gpudash.telemetry.recording.facts import RunWord
@@ -26,6 +26,7 @@ from gpudash.ui.recordings.library_table import (
     session_text,
 )
 from gpudash.ui.widgets.labels import title_label, worded_label
+from gpudash.ui.widgets.layouts import in_column, scrolled
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import format_bytes, format_duration
 
@@ -57,8 +58,8 @@ class Details(QFrame):
 
     said = Signal(object, str, str)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.setProperty("role", "panel")
         self.set_narrow(False)
         self.title, self.tags, self.note = QLineEdit(), QLineEdit(), _NoteEdit()
@@ -71,11 +72,8 @@ class Details(QFrame):
         self._text.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Expanding)
         self._shown: Sequence[LibraryRow] = ()
         self._labels: list[tuple[PlainLabel, QLineEdit | QPlainTextEdit]] = []
-        column = QVBoxLayout(self)
-        column.setContentsMargins(14, 12, 14, 12)
-        column.setSpacing(6)
         self.heading = title_label(HEADINGS["run"])
-        column.addWidget(self.heading)
+        column = in_column(self.heading, parent=self, margins=(14, 12, 14, 12), spacing=6)
         for text, field, tip in (
             ("Name", self.title, "The name shown here; the recording's file keeps its name"),
             ("Tags", self.tags, "Words to find the run by, separated by commas"),
@@ -87,13 +85,8 @@ class Details(QFrame):
             self._labels.append((label, field))
             column.addWidget(label)
             column.addWidget(field)
-        scroll = QScrollArea()  # a low window cannot show all of it
-        scroll.setWidget(self._text)
-        scroll.setWidgetResizable(True)
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        scroll.setFrameShape(QFrame.Shape.NoFrame)
-        scroll.setAccessibleName("Details of the selected run")
-        column.addWidget(scroll, 1)
+        # A low window cannot show all of it.
+        column.addWidget(scrolled(self._text, "Details of the selected run"), 1)
         self.title.editingFinished.connect(lambda: self._edited("title"))
         self.tags.editingFinished.connect(lambda: self._edited("tags"))
         self.note.edited.connect(lambda: self._edited("note"))

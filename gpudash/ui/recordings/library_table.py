@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from PySide6.QtCore import QEvent, QItemSelectionModel, QObject, Qt, Signal
 from PySide6.QtGui import QColor, QKeyEvent, QResizeEvent
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView, QWidget
+from PySide6.QtWidgets import QAbstractItemView
 
 from gpudash.devices.names import shown_devices
 from gpudash.session.recordings.library import LibraryEntry
@@ -22,7 +22,7 @@ from gpudash.telemetry.comparing.comparison import value_text
 from gpudash.telemetry.recording.facts import RunFacts
 from gpudash.telemetry.runs import ending_text
 from gpudash.ui.colours import Palette
-from gpudash.ui.widgets.tables import ARROW_ROOM, Column, Index, RowsModel
+from gpudash.ui.widgets.tables import ARROW_ROOM, Column, Index, RowsModel, RowsView
 from gpudash.units import format_bytes, format_date, format_duration
 
 ALARMING = ("out of memory", "failed", "damaged")
@@ -389,26 +389,16 @@ def _under_heading(group: list[LibraryRow]) -> list[LibraryRow]:
     return [LibraryRow(group[0].entry), *group]
 
 
-class RunsTable(QTableView):
+class RunsTable(RowsView):
     """The view. It selects whole rows, several with Ctrl or Shift; clicking a heading sorts; Space ticks."""
 
-    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, palette: Palette) -> None:
+        super().__init__("Recorded runs")
         self.runs = RunsModel(self)
         self.setModel(self.runs)
-        self.setAccessibleName("Recorded runs")
-        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
-        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
-        self.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.setShowGrid(False)
-        self.setTabKeyNavigation(False)
         self.setWordWrap(False)
-        self.verticalHeader().hide()
-        header = self.horizontalHeader()
-        header.setHighlightSections(False)
-        header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
         self._chosen: set[RunKey] = set()
         # Kept by key: a model reset loses the selection.
         self.selectionModel().selectionChanged.connect(self._remember)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QFrame, QPushButton, QStackedLayout, QWidget
 
@@ -65,11 +65,10 @@ class RunsColumn(QFrame):
         session: DashboardSource,
         palette: Palette,
         watch: Callable[[], LibraryWatcher] = LibraryWatcher,
-        parent: QWidget | None = None,
         *,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        super().__init__(parent)
+        super().__init__()
         self.setProperty("role", "panel")
         self._session = session
         self._own = SessionRuns(session)
@@ -86,10 +85,7 @@ class RunsColumn(QFrame):
         self.problem = PlainLabel(role="muted", wraps=True)
         self.compare_button = worded_button("Compare", TICK_TIP, self._compare)
         self.all_button = worded_button("All recordings…", "Name, tag, lock and delete recorded runs", self._all)
-        self.stop_button = QPushButton()
-        self.stop_button.setProperty("role", "danger")
-        self.stop_button.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # like the form's button
-        self.stop_button.clicked.connect(self.stop_wanted)
+        self.stop_button = worded_button("", "", self.stop_wanted.emit, role="danger", tab_only=True)
         self._build()
         self.list.activated.connect(lambda index: self.open_row(self.list.runs.rows[index.row()]))
         self.list.runs.ticked_changed.connect(self._show_ticked)

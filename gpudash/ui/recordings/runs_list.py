@@ -18,7 +18,7 @@ from PySide6.QtCore import (
     Signal,
 )
 from PySide6.QtGui import QColor, QFont, QFontMetrics, QMouseEvent, QPainter, QPen, QPolygonF
-from PySide6.QtWidgets import QAbstractItemView, QListView, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
+from PySide6.QtWidgets import QAbstractItemView, QListView, QStyle, QStyledItemDelegate, QStyleOptionViewItem
 
 from gpudash.session.recordings.library import LibraryEntry
 from gpudash.session.recordings.run_names import peak_text
@@ -368,8 +368,8 @@ def _reason(entry: LibraryEntry) -> str:
 class RunsList(QListView):
     """The view: arrow keys move, Space ticks, Enter or a double click opens."""
 
-    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, palette: Palette) -> None:
+        super().__init__()
         self.runs = RunsListModel(self)
         self.delegate = RunDelegate(palette, self)
         self.setModel(self.runs)

@@ -19,7 +19,7 @@ from gpudash.ui.snapshot.rows import GROUPS, ChangeRow, Holder, changes, signed
 from gpudash.ui.snapshot.selection import NOTHING
 from gpudash.ui.snapshot.study import Study, Studying
 from gpudash.ui.widgets.file_dialog import FileDialog
-from gpudash.ui.widgets.labels import worded_button
+from gpudash.ui.widgets.labels import set_role, worded_button
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.opening_page import progress_text
 from gpudash.ui.widgets.plain_text import PlainLabel
@@ -62,8 +62,8 @@ class WhoPane(QWidget):
     group_changed = Signal()
     row_changed = Signal(object)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._holders: Sequence[Holder] = ()
         self._compares = False
         self.sums = PlainLabel(role="muted", wraps=True)
@@ -175,10 +175,8 @@ class ComparePane(QWidget):
 
     said = Signal(str)
 
-    def __init__(
-        self, opener: Callable[[Path], OpenedSnapshot], source: SourceLine, parent: QWidget | None = None
-    ) -> None:
-        super().__init__(parent)
+    def __init__(self, opener: Callable[[Path], OpenedSnapshot], source: SourceLine) -> None:
+        super().__init__()
         self._opener = opener
         self._source = source
         self._study: Study | None = None
@@ -253,8 +251,7 @@ class ComparePane(QWidget):
         self.said.emit(f"Compared with {name}.")
 
     def _show_message(self, text: str, *, wrong: bool = False) -> None:
-        self.label.setProperty("role", "error" if wrong else "muted")
-        self.label.style().polish(self.label)
+        set_role(self.label, "error" if wrong else "muted")
         self.label.setText(text)
 
     def close_other(self) -> None:

@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QRect, Qt
 from PySide6.QtGui import QColor, QGuiApplication, QPainter, QPixmap
-from PySide6.QtWidgets import QStackedWidget, QWidget
+from PySide6.QtWidgets import QWidget
 
 from gpudash.memory.explaining.explanation_text import report
 from gpudash.memory.snapshot.history.model import OOM, Snapshot, SnapshotError
 from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
 from gpudash.system.foreign_files import source_line
 from gpudash.ui.colours import Palette
-from gpudash.ui.dashboard.document import Document
+from gpudash.ui.dashboard.document import FileDocument
 from gpudash.ui.widgets.file_dialog import FileDialog
 from gpudash.ui.widgets.focus_group import shortcut_within
-from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.opening_page import OpeningPage
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ CAPTION = 26
 """Height in logical pixels of the line below a picture."""
 
 
-class SnapshotDocument(Document):
+class SnapshotDocument(FileDocument):
     """The document of one snapshot file.
 
     Args:
@@ -58,13 +57,10 @@ class SnapshotDocument(Document):
         self,
         opened: OpenedSnapshot,
         palette: Palette,
-        parent: QWidget | None = None,
         *,
         opener: Callable[[Path], OpenedSnapshot] = OpenedSnapshot,
     ) -> None:
-        super().__init__(parent)
-        self.title = opened.path.name
-        self.setAccessibleName(f"Memory snapshot {self.title}")
+        super().__init__(opened.path.name, "Memory snapshot", OpeningPage(opened.path.name))
         self._opened = opened
         self._palette = palette
         self._snapshot: Snapshot | None = None
@@ -74,17 +70,12 @@ class SnapshotDocument(Document):
         self._wanted = 0
         self._refused = False
         self._closed = False
-        self.opening = OpeningPage(self.title)
         self._page: SnapshotPage | None = None
         self._opener = opener
         self._built = False
         self._importing = threading.Thread(
             target=importlib.import_module, args=(PAGE,), name="gpudash-snapshot-modules", daemon=True
         )
-        self._stack = QStackedWidget()
-        self._stack.addWidget(self.opening)
-        in_column(self._stack, parent=self, margins=(0, 0, 0, 0))
-        self.opening.cancelled.connect(self.closed)
         self.setFocusProxy(self._stack)
         shortcut_within(self, "Esc", self.leave)
         opened.start()
@@ -168,8 +159,7 @@ class SnapshotDocument(Document):
 
     def _refuse(self, sentence: str) -> None:
         self._refused = True
-        self.opening.show_refusal(sentence)
-        self.said.emit(sentence)
+        super()._refuse(sentence)
 
     def _study(self, number: int) -> None:
         from gpudash.ui.snapshot.study import Studying
@@ -183,7 +173,6 @@ class SnapshotDocument(Document):
         self._studying = None
         if studying.study is None:
             self._refuse(studying.problem)
-            self._stack.setCurrentWidget(self.opening)
             return
         self._studies[self._wanted] = studying.study
         self._show(self._wanted)

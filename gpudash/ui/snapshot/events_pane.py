@@ -12,22 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from PySide6.QtCore import QItemSelectionModel, Signal
-from PySide6.QtWidgets import (
-    QAbstractItemView,
-    QHeaderView,
-    QLineEdit,
-    QTableView,
-    QWidget,
-)
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QLineEdit, QWidget
 
 from gpudash.memory.snapshot.history.model import NONE, OOM, SEGMENT_ALLOC, Columns, Stack
 from gpudash.system.foreign_text import tab_separated
 from gpudash.ui.snapshot.rows import Places
 from gpudash.ui.widgets.fields import ChoiceField
-from gpudash.ui.widgets.labels import search_field
+from gpudash.ui.widgets.labels import polish_again, search_field
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel
-from gpudash.ui.widgets.tables import Column, RowsModel
+from gpudash.ui.widgets.tables import Column, RowsModel, RowsView
 from gpudash.units import format_bytes, format_count, parse_size
 
 WIDTHS = (80, 92, 120, 84, 128, 56)
@@ -46,13 +40,11 @@ class EventsPane(QWidget):
 
     picked = Signal(int)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.model: EventsModel | None = None
         self._places: Places | None = None
-        self.action = ChoiceField()
-        self.action.setAccessibleName("Show events")
-        self.action.setToolTip("Which events are shown")
+        self.action = ChoiceField("Show events", "Which events are shown")
         self.action.currentIndexChanged.connect(self._narrow)
         self.least = QLineEdit()
         self.least.setPlaceholderText("least size")
@@ -64,21 +56,13 @@ class EventsPane(QWidget):
         for field in (self.least, self.text):
             field.textChanged.connect(self._narrow)
         self.sums = PlainLabel(role="muted")
-        self.view = QTableView()
-        self.view.setAccessibleName("Events of the trace")
-        self.view.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
-        self.view.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
-        self.view.setShowGrid(False)
+        self.view = RowsView("Events of the trace")
         self.view.setWordWrap(False)
-        self.view.setTabKeyNavigation(False)
+        self.view.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerItem)  # there may be millions
         header = self.view.verticalHeader()
-        header.hide()
         header.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
         header.setDefaultSectionSize(22)
-        self.view.horizontalHeader().setHighlightSections(False)
-        head = in_row((self.sums, 1), spacing=6)
-        for control in (self.action, self.least, self.text):
-            head.addWidget(control)
+        head = in_row((self.sums, 1), self.action, self.least, self.text, spacing=6)
         in_column(head, (self.view, 1), parent=self, margins=(4, 6, 4, 2), spacing=4)
 
     def show_events(self, columns: Columns, places: Places) -> None:
@@ -104,16 +88,15 @@ class EventsPane(QWidget):
         if self.model is None or self._places is None:
             return
         least = 0
+        invalid = "false"
         text = self.least.text().strip()
-        try:
-            least = 0
-            if text:
+        if text:
+            try:
                 least = parse_size(text)
-            wrong = False
-        except ValueError:
-            wrong = True
-        self.least.setProperty("invalid", "true" if wrong else "false")
-        self.least.style().polish(self.least)
+            except ValueError:
+                invalid = "true"
+        self.least.setProperty("invalid", invalid)
+        polish_again(self.least)
         wanted = Filter(self.action.currentData() or "", self.text.text().strip(), least)
         found = matching(self.model.trace, self._places.stacks, wanted)
         self.model.replace_rows(found)

@@ -10,14 +10,7 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import (
-    QMenu,
-    QPushButton,
-    QSplitter,
-    QTabWidget,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QMenu, QPushButton, QTabWidget, QWidget
 
 from gpudash.devices.names import SIMULATED
 from gpudash.memory.explaining.call_sites import SourceLine
@@ -41,7 +34,7 @@ from gpudash.ui.snapshot.study import Step, Study, device_names
 from gpudash.ui.snapshot.what_if_pane import WhatIfPane
 from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.labels import worded_button
-from gpudash.ui.widgets.layouts import in_column
+from gpudash.ui.widgets.layouts import in_column, in_halves
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.tables import Column, Table
 from gpudash.units import format_bytes, format_count
@@ -75,8 +68,8 @@ class StepsPane(QWidget):
 
     compared = Signal(object)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._steps: Sequence[Step] = ()
         self.label = PlainLabel(role="muted", wraps=True)
         self.growth = Table("What every step keeps", GROWTH_COLUMNS, NO_GROWTH)
@@ -84,10 +77,7 @@ class StepsPane(QWidget):
         self.steps.view.setToolTip("Click a step to compare its end with its beginning")
         self.steps.view.clicked.connect(lambda index: self._compare(index.row()))
         self.steps.view.activated.connect(lambda index: self._compare(index.row()))
-        halves = QSplitter(Qt.Orientation.Vertical)
-        halves.setChildrenCollapsible(False)
-        halves.addWidget(self.growth)
-        halves.addWidget(self.steps)
+        halves = in_halves((self.growth, 0), (self.steps, 0), across=False)
         in_column(self.label, (halves, 1), parent=self, margins=(4, 6, 4, 2), spacing=4)
 
     def show_study(self, study: Study) -> None:
@@ -179,9 +169,8 @@ class SnapshotPage(QWidget):
         opener: Callable[[Path], OpenedSnapshot],
         source: SourceLine,
         palette: Palette,
-        parent: QWidget | None = None,
     ) -> None:
-        super().__init__(parent)
+        super().__init__()
         self._palette = palette
         self._name = opened.path.name
         self.study: Study | None = None
@@ -245,19 +234,11 @@ class SnapshotPage(QWidget):
 
     def _frame(self) -> None:
         """Create the containers, from the outside in."""
-        self._outer = QVBoxLayout(self)
-        self._outer.setContentsMargins(12, 6, 12, 6)
-        self._outer.setSpacing(6)
-        self.halves = QSplitter(Qt.Orientation.Vertical)
-        self.halves.setChildrenCollapsible(False)
-        self._outer.addWidget(self.halves, 1)
-        self.evidence = PlainLabel(role="muted", wraps=True, selectable=True)
-        self._outer.addWidget(self.evidence)
-        self.middle = QSplitter(Qt.Orientation.Horizontal)
-        self.middle.setChildrenCollapsible(False)
-        self.halves.addWidget(self.middle)
         left = Panel(6, 2)
-        self.middle.addWidget(left)
+        self.middle = in_halves((left, 3), across=True)
+        self.halves = in_halves((self.middle, 4), across=False)
+        self.evidence = PlainLabel(role="muted", wraps=True, selectable=True)
+        self._outer = in_column((self.halves, 1), self.evidence, parent=self, margins=(12, 6, 12, 6), spacing=6)
         self.tabs = QTabWidget()
         self.tabs.setDocumentMode(True)
         self.tabs.tabBar().setExpanding(False)
@@ -272,9 +253,8 @@ class SnapshotPage(QWidget):
     def _share_room(self) -> None:
         self.middle.addWidget(self.when)
         self.halves.addWidget(self.stack)
-        for splitter, shares in ((self.middle, (3, 2)), (self.halves, (4, 1))):
-            for place, share in enumerate(shares):
-                splitter.setStretchFactor(place, share)
+        self.middle.setStretchFactor(1, 2)
+        self.halves.setStretchFactor(1, 1)
         self.middle.setSizes([3000, 2000])
         self.halves.setSizes([4000, 1300])
 
@@ -287,8 +267,8 @@ class SnapshotPage(QWidget):
         self.show_blocks = worded_button(
             "Show blocks", "Narrow every pane to this line and show its blocks in the memory map", self._show_blocks
         )
-        for button in (self.editor, self.show_blocks):
-            self.stack.head.addWidget(button)
+        self.stack.head.addWidget(self.editor)
+        self.stack.head.addWidget(self.show_blocks)
 
     def _connect(self) -> None:
         self.selector.listen(self._selected)
@@ -480,13 +460,11 @@ class SnapshotPage(QWidget):
             self.settings: self.settings.table,
             self.compare: self.compare.table,
         }
-        if front not in tables and front is not self.who:
+        if front in tables:
+            return tables[front].text()
+        if front is not self.who:
             self._fill(self.who)
-        if front is not None:
-            table = tables.get(front, self.who.front)
-        else:
-            table = self.who.front
-        return table.text()
+        return self.who.front.text()
 
     def set_palette(self, palette: Palette) -> None:
         """Use these colours."""
@@ -513,8 +491,8 @@ class LinesPane(HeldSource):
 class SettingsPane(QWidget):
     """A table with the allocator's settings, then those of the file."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.table = Table("Allocator settings", SETTINGS_COLUMNS, NO_SETTINGS)
         in_column(self.table, parent=self, margins=(4, 6, 4, 2))
 
@@ -532,11 +510,9 @@ class SettingsPane(QWidget):
 def text_of(value: object) -> str:
     """The value of a setting as text."""
     if isinstance(value, Mapping):
-        return ", ".join(_pairs(value)) or "none"
+        return ", ".join(f"{key}: {text_of(inner)}" for key, inner in value.items()) or "none"
     if isinstance(value, bool):
-        if value:
-            return "on"
-        return "off"
+        return "on" if value else "off"
     if isinstance(value, int):
         return format_count(value)
     if value not in (None, ""):
@@ -557,13 +533,12 @@ class SnapshotHeader(CauseHeader):
     export_requested = Signal(str)
     device_chosen = Signal(int)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        device, export = ChoiceField(), QPushButton("Export")
+    def __init__(self) -> None:
+        device = ChoiceField("Device of the snapshot", "The snapshot holds the memory of several devices")
+        export = QPushButton("Export")
         copy = worded_button("Copy report", "Copy the whole explanation as text", lambda: self.copy_requested.emit())
-        super().__init__((device, copy, export), parent)
+        super().__init__((device, copy, export))
         self.device, self.copy, self.export = device, copy, export
-        self.device.setAccessibleName("Device of the snapshot")
-        self.device.setToolTip("The snapshot holds the memory of several devices")
         self.device.activated.connect(self.device_chosen)
         self.export.setToolTip("Save the table, the picture or a report")
         menu = QMenu(self.export)
@@ -586,8 +561,3 @@ class SnapshotHeader(CauseHeader):
         self.show_cause(found, title)
         remedies = found.remedies if found.requested_bytes is not None else ()
         self.remedies.show_remedies(remedies, found.remedies_note)
-
-
-def _pairs(value: Mapping[object, object]) -> Iterator[str]:
-    for key, inner in value.items():
-        yield f"{key}: {text_of(inner)}"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QFrame, QPushButton, QVBoxLayout, QWidget
 
 from gpudash.memory.explaining.wording import needed
 from gpudash.telemetry.explanation import short
@@ -12,9 +14,9 @@ from gpudash.ui.explanation.bar import PartsBar
 from gpudash.ui.snapshot.drawing.timeline import Timeline
 from gpudash.ui.snapshot.selection import Selection
 from gpudash.ui.snapshot.study import Study
-from gpudash.ui.widgets.labels import search_field, title_label
+from gpudash.ui.widgets.labels import search_field, title_label, worded_button
 from gpudash.ui.widgets.layouts import in_row
-from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
+from gpudash.ui.widgets.plain_text import PlainLabel, without_mnemonics
 from gpudash.units import format_bytes
 
 NO_HISTORY = (
@@ -32,8 +34,8 @@ NAMES = ("moment", "category", "path")
 class Panel(QFrame):
     """A frame with a column layout."""
 
-    def __init__(self, side: int, edge: int, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, side: int, edge: int) -> None:
+        super().__init__()
         self.setProperty("role", "panel")
         self.column = QVBoxLayout(self)
         self.column.setContentsMargins(side, edge, side, edge)
@@ -43,8 +45,8 @@ class Panel(QFrame):
 class FilledPanel(Panel):
     """What filled the memory: the bar, the chips and the search field."""
 
-    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(12, 6, parent)
+    def __init__(self, palette: Palette) -> None:
+        super().__init__(12, 6)
         self.bar = PartsBar(palette)
         self.chips = Chips()
         self._whole = PlainLabel(role="muted")
@@ -80,11 +82,13 @@ class WhenPanel(Panel):
 
     jumped = Signal(str)
 
-    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(10, 6, parent)
+    def __init__(self, palette: Palette) -> None:
+        super().__init__(10, 6)
         self.timeline = Timeline(palette)
-        self.to_oom = self._jump("OOM", "oom", "Go to the last out-of-memory (O)")
-        self.to_peak = self._jump("Peak", "peak", "Go to the peak (P)")
+        self.to_oom = worded_button(
+            "OOM", "Go to the last out-of-memory (O)", lambda: self.jumped.emit("oom"), role="chip"
+        )
+        self.to_peak = worded_button("Peak", "Go to the peak (P)", lambda: self.jumped.emit("peak"), role="chip")
         self.by_time = QCheckBox("by time")
         self.by_time.setChecked(True)
         self.by_time.setToolTip("Space events by time instead of evenly")
@@ -100,13 +104,6 @@ class WhenPanel(Panel):
         self.column.addWidget(self.no_history, 1)
         self.column.addWidget(self.hint)
         self.setMinimumWidth(WHEN_WIDTH)
-
-    def _jump(self, text: str, where: str, tip: str) -> QPushButton:
-        button = QPushButton(text)
-        button.setProperty("role", "chip")
-        button.setToolTip(plain_tip(tip))
-        button.clicked.connect(lambda _checked=False: self.jumped.emit(where))
-        return button
 
     def show_study(self, study: Study) -> None:
         """Draw the curve of a device, or say why there is none."""
@@ -129,18 +126,13 @@ class Chips(QWidget):
     removed = Signal(str)
     searched = Signal(str)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(6)
+    def __init__(self) -> None:
+        super().__init__()
+        row = in_row(parent=self, margins=(0, 0, 0, 0), spacing=6)
         self.buttons: dict[str, QPushButton] = {}
         self._field = ""
         for name in NAMES:
-            button = QPushButton()
-            button.setProperty("role", "chip")
-            button.setToolTip("Remove this filter (Esc)")
-            button.clicked.connect(lambda _checked=False, name=name: self._remove(name))
+            button = worded_button("", "Remove this filter (Esc)", partial(self._remove, name), role="chip")
             button.hide()
             row.addWidget(button)
             self.buttons[name] = button

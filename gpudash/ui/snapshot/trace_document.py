@@ -7,20 +7,20 @@ from functools import partial
 from typing import Any
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QScrollArea, QStackedWidget, QWidget
+from PySide6.QtWidgets import QWidget
 
 from gpudash.memory.profiler_trace.profile import PROFILE_MEMORY, TraceProfile, peak_sentence
 from gpudash.memory.profiler_trace.trace_file import TraceError
 from gpudash.session.trackers.trace_opener import OpenedTrace
 from gpudash.ui.colours import Palette
-from gpudash.ui.dashboard.document import Document
+from gpudash.ui.dashboard.document import FileDocument
 from gpudash.ui.dashboard.tabs.operators_tab import LEAST_TIMELINE_HEIGHT, OperatorsTable, OperatorsTimeline
 from gpudash.ui.plots.painting.scenes import SceneWidget
 from gpudash.ui.snapshot.trace_plot import MARGINS, memory_scene, styles
 from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.focus_group import shortcut_within
 from gpudash.ui.widgets.labels import search_field, worded_label
-from gpudash.ui.widgets.layouts import in_column, in_halves, in_row
+from gpudash.ui.widgets.layouts import in_column, in_halves, in_row, scrolled
 from gpudash.ui.widgets.opening_page import OpeningPage
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.text_size import scaled
@@ -32,7 +32,7 @@ REFUSED_ADVICE = (
 )
 
 
-class TraceDocument(Document):
+class TraceDocument(FileDocument):
     """The document of one trace file.
 
     Args:
@@ -40,19 +40,13 @@ class TraceDocument(Document):
         palette: the window's colours.
     """
 
-    def __init__(self, opened: OpenedTrace, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.title = opened.path.name
-        self.setAccessibleName(f"Trace {self.title}")
+    def __init__(self, opened: OpenedTrace, palette: Palette) -> None:
+        opening = OpeningPage(opened.path.name, refused_advice=REFUSED_ADVICE)
+        super().__init__(opened.path.name, "Trace", opening)
         self._opened = opened
         self._is_settled = False
-        self.opening = OpeningPage(self.title, refused_advice=REFUSED_ADVICE)
-        self.opening.cancelled.connect(self.closed)
         self.page = TracePage(palette)
-        self._stack = QStackedWidget()
-        self._stack.addWidget(self.opening)
         self._stack.addWidget(self.page)
-        in_column(self._stack, parent=self, margins=(0, 0, 0, 0))
         self.setFocusProxy(self._stack)
         shortcut_within(self, "Esc", self.leave)
         shortcut_within(self, "Ctrl+C", self.copy_values)
@@ -72,8 +66,7 @@ class TraceDocument(Document):
             profile = self._opened.poll()
         except TraceError as error:
             self._is_settled = True
-            self.opening.show_refusal(str(error))
-            self.said.emit(str(error))
+            self._refuse(str(error))
             return
         if profile is None:
             self.opening.show_progress(*self._opened.progress)
@@ -119,12 +112,10 @@ class TracePage(QWidget):
         plot: the memory of the chosen device.
     """
 
-    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, palette: Palette) -> None:
+        super().__init__()
         self._profile: TraceProfile | None = None
-        self.device = ChoiceField()
-        self.device.setAccessibleName("Device")
-        self.device.setToolTip("Device whose memory is shown")
+        self.device = ChoiceField("Device", "Device whose memory is shown")
         self.device.currentIndexChanged.connect(self._show_memory)
         self.peak = worded_label("muted")
         self.plot = SceneWidget(palette, styles, MARGINS)
@@ -142,12 +133,8 @@ class TracePage(QWidget):
         self._arrange()
 
     def _arrange(self) -> None:
-        scroll = QScrollArea()
-        scroll.setWidgetResizable(True)
+        scroll = scrolled(self.timeline)
         scroll.setMinimumHeight(LEAST_TIMELINE_HEIGHT)
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        scroll.setFrameShape(QScrollArea.Shape.NoFrame)
-        scroll.setWidget(self.timeline)
         above, between, below = QWidget(), QWidget(), QWidget()
         # aligned with the plot above, so that the same x is the same time
         left, right = round(scaled(MARGINS.left)), round(scaled(MARGINS.right))

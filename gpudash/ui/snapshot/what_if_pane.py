@@ -55,24 +55,23 @@ class _Question:
 class WhatIfPane(QWidget):
     """A row of input fields and the answers so far, the newest first."""
 
-    def __init__(self, truth_table: OpenedSnapshot, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, truth_table: OpenedSnapshot) -> None:
+        super().__init__()
         self._truth_table = truth_table
         self._device = 0
         self._may_ask = False
         self._questions: list[_Question] = []
-        self.capacity = ChoiceField()
-        self.capacity.setEditable(True)
-        self.capacity.setAccessibleName("Memory of the card")
-        self.capacity.setToolTip(
-            "Memory of the card for PyTorch, such as 23GiB, or its name, such as l4; empty for an unlimited card"
+        self.capacity = ChoiceField(
+            "Memory of the card",
+            "Memory of the card for PyTorch, such as 23GiB, or its name, such as l4; empty for an unlimited card",
         )
+        self.capacity.setEditable(True)
         self.capacity.addItems([*(f"{size // GIB} GiB" for size in CARDS_BYTES), *(gpu.key for gpu in KNOWN_GPUS)])
         self.capacity.setCurrentText("24 GiB")
-        self.settings = ChoiceField()
+        self.settings = ChoiceField(
+            "Settings of the allocator", "In the format of PYTORCH_ALLOC_CONF; empty for those of the snapshot"
+        )
         self.settings.setEditable(True)
-        self.settings.setAccessibleName("Settings of the allocator")
-        self.settings.setToolTip("In the format of PYTORCH_ALLOC_CONF; empty for those of the snapshot")
         self.settings.addItems(list(SETTINGS))
         self.button = worded_button("Ask", "Replay the recorded allocations (Enter)", self.ask)
         self.smallest = worded_button(

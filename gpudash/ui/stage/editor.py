@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QFontDatabase, QIntValidator, QKeyEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QPlainTextEdit, QPushButton
+from PySide6.QtWidgets import QFrame, QLineEdit, QPlainTextEdit
 
 from gpudash.session.demo.lines import problem_of
-from gpudash.ui.widgets.layouts import in_column
+from gpudash.ui.widgets.labels import worded_button
+from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.units import MIB
 
@@ -40,21 +41,11 @@ class LinesEditor(QFrame):
         self.limit.setAlignment(Qt.AlignmentFlag.AlignRight)
         self.limit.setAccessibleName("Memory of the simulated card in MiB")
         self.limit.installEventFilter(self)
-        self.problem = PlainLabel()
-        self.problem.setWordWrap(True)
+        self.problem = PlainLabel(wraps=True)
         self.problem.hide()
-        self.run = QPushButton("Run   Ctrl+Enter")
-        self.run.setProperty("role", "primary")
-        self.cancel = QPushButton("Cancel   Esc")
-        self.run.clicked.connect(self._accept)
-        self.cancel.clicked.connect(self.rejected.emit)
-        row = QHBoxLayout()
-        row.addWidget(self.card)
-        row.addWidget(self.limit)
-        row.addWidget(self.unit)
-        row.addStretch(1)
-        row.addWidget(self.cancel)
-        row.addWidget(self.run)
+        self.run = worded_button("Run   Ctrl+Enter", "", self._accept, role="primary")
+        self.cancel = worded_button("Cancel   Esc", "", self.rejected.emit)
+        row = in_row(self.card, self.limit, self.unit, 1, self.cancel, self.run)
         self._mono = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont).family()
         self._pixels = (0, 0)
         in_column(self.text, self.problem, row, parent=self, margins=(8, 8, 8, 8), spacing=6)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QWidget
+from PySide6.QtWidgets import QLineEdit, QWidget
 
 from gpudash.session.demo.scenes import SceneQuestion
+from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel
 
 MOST_TYPED = 20
@@ -34,10 +35,7 @@ class GuessEntry(QWidget):
         self.field.setPlaceholderText("your guess")
         self.field.installEventFilter(self)
         self.unit = PlainLabel()
-        row = QHBoxLayout(self)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.addWidget(self.field)
-        row.addWidget(self.unit)
+        in_row(self.field, self.unit, parent=self, margins=(0, 0, 0, 0))
         self.hide()
 
     def begin(self, question: SceneQuestion) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QCloseEvent, QColor, QFont, QFontMetricsF, QKeyEvent, QPalette, QResizeEvent
-from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLayout, QWidget
 
 from gpudash.session.demo.demo_scenes import SCENES
 from gpudash.session.demo.scenes import Scene
@@ -18,6 +19,7 @@ from gpudash.ui.stage.editor import LinesEditor
 from gpudash.ui.stage.guess import GuessEntry
 from gpudash.ui.stage.keys import KeyButton
 from gpudash.ui.stage.painting import AXIS
+from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.window.workspace import Workspace
 
@@ -86,13 +88,13 @@ class StageWindow(QWidget):
         self.choices = [self._key(str(number + 1), "", self._guess(number)) for number in range(3)]
         self.skip = self._key("0", "just show me", self._guess(None))
         self.entry = GuessEntry()
-        self.entry.guessed.connect(self._take_number)
-        self.entry.skipped.connect(self._skip_number)
+        self.entry.guessed.connect(self._take_guess)
+        self.entry.skipped.connect(partial(self._take_guess, None))
         self.entry.field.textChanged.connect(self._typed)
         self.enter = self._key("Enter", "guess", self.entry.accept)
         self.show_me = self._key("Space", "just show me", self._guess(None), "Show it without a guess")
-        self.next = self._key("Space", "next step", self._forward)
-        self.back = self._key("←", "back", self._back)
+        self.next = self._key("Space", "next step", self.play.forward)
+        self.back = self._key("←", "back", self.play.back)
         self.pause = self._key("P", "pause", self._pause, "Let no step follow by itself")
         self.edit = self._key("E", "edit the lines", self._edit)
         self.stop = self._key("S", "stop the lines", self.play.stop_lines)
@@ -104,8 +106,7 @@ class StageWindow(QWidget):
         workspace.colours_changed.connect(self._take_colours)
         workspace.closing.connect(self.leave)
         self._take_colours()
-        self._timer = QTimer(self)
-        self._timer.setInterval(TICK_MS)
+        self._timer = QTimer(self, interval=TICK_MS)
         self._timer.timeout.connect(self.refresh)
 
     @property
@@ -173,18 +174,9 @@ class StageWindow(QWidget):
         return KeyButton(key, label, acted, self._workspace.colours, tip)
 
     def _lay_out(self) -> None:
-        self._row = QHBoxLayout()
-        self._row.addWidget(self.entry)
-        for button in self.buttons:
-            self._row.addWidget(button)
-        self._row.addStretch(1)
-        self._row.addWidget(self.step_label)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(0)
-        column.setSizeConstraint(QVBoxLayout.SizeConstraint.SetNoConstraint)
-        column.addWidget(self.canvas, 1)
-        column.addLayout(self._row)
+        self._row = in_row(self.entry, *self.buttons, 1, self.step_label)
+        column = in_column((self.canvas, 1), self._row, parent=self, margins=(0, 0, 0, 0), spacing=0)
+        column.setSizeConstraint(QLayout.SizeConstraint.SetNoConstraint)
 
     def _present(self) -> None:
         """Show the picture, and only the keys that apply now."""
@@ -261,12 +253,8 @@ class StageWindow(QWidget):
         """Name the key that still skips: a space belongs to what is typed."""
         self.show_me.set_key("PgDn" if text else "Space")
 
-    def _take_number(self, guess: float) -> None:
+    def _take_guess(self, guess: float | None) -> None:
         self.play.take_guess(guess)
-        self._present()
-
-    def _skip_number(self) -> None:
-        self.play.take_guess(None)
         self._present()
 
     def _go_to_scene(self, position: int) -> None:
@@ -274,12 +262,6 @@ class StageWindow(QWidget):
         if position < len(self.play.scenes):
             self.play.start(position)
             self._present()
-
-    def _forward(self) -> None:
-        self.play.forward()
-
-    def _back(self) -> None:
-        self.play.back()
 
     def _pause(self) -> None:
         if self.play.paused:

@@ -5,23 +5,16 @@ from __future__ import annotations
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic.fields import FieldInfo
 from PySide6.QtCore import QEvent, QObject, QPoint, QSignalBlocker, QSize, Qt
 from PySide6.QtGui import QAction, QKeyEvent, QKeySequence, QStandardItemModel, QWheelEvent
-from PySide6.QtWidgets import (
-    QCheckBox,
-    QComboBox,
-    QLabel,
-    QLineEdit,
-    QStyleOptionComboBox,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QCheckBox, QComboBox, QLabel, QLineEdit, QStyleOptionComboBox, QVBoxLayout, QWidget
 
 from gpudash.system.settings import PERCENT
+from gpudash.ui.widgets.labels import polish_again
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import GIB, KIB, MIB, format_bytes
 
@@ -47,11 +40,20 @@ class ChoiceField(QComboBox):
 
     If its text does not fit, it shows the part before the first colon or parenthesis; its popup shows all of it. A
     command's key with Ctrl closes the popup, which would swallow it, and runs the command.
+
+    Args:
+        name: accessible name.
+        tip: tooltip.
+        entries: the text of each choice, and its value.
     """
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, name: str = "", tip: str = "", entries: Iterable[tuple[str, object]] = ()) -> None:
+        super().__init__()
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)  # else the wheel takes the focus from a field being typed in
+        self.setAccessibleName(name)
+        self.setToolTip(plain_tip(tip))
+        for text, value in entries:
+            self.addItem(text, value)
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         if self.hasFocus() and event.modifiers() & Qt.KeyboardModifier.ControlModifier:
@@ -139,8 +141,7 @@ class ErrorBubbles(QObject):
             bubble.setText(errors.get(name, ""))
             if control.property("invalid") != (name in errors):
                 control.setProperty("invalid", name in errors)
-                control.style().unpolish(control)
-                control.style().polish(control)
+                polish_again(control)
         self._place()
 
     def _place(self) -> None:
@@ -165,9 +166,8 @@ def make_control(field: FieldInfo, extra: Mapping[str, Any]) -> Control:
     if typing.get_origin(field.annotation) is typing.Literal:
         choices = typing.get_args(field.annotation)
     if choices:
-        combo = ChoiceField()
-        for choice in choices:
-            combo.addItem(extra.get("labels", {}).get(choice, choice), choice)
+        labels = extra.get("labels", {})
+        combo = ChoiceField(entries=[(labels.get(choice, choice), choice) for choice in choices])
         combo.setMinimumContentsLength(8)
         combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         return combo

@@ -38,11 +38,28 @@ def _worded(label: Label, role: str, *, wraps: bool) -> Label:
     return label
 
 
-def worded_button(text: str, tip: str, act: Callable[[], object]) -> QPushButton:
-    """A button whose tooltip says what it does."""
+def worded_button(
+    text: str, tip: str, act: Callable[[], object], *, role: str = "", name: str = "", tab_only: bool = False
+) -> QPushButton:
+    """A button whose tooltip says what it does.
+
+    Args:
+        text: what it shows.
+        tip: tooltip.
+        act: called by a click.
+        role: role in the style sheet.
+        name: accessible name, if not the text.
+        tab_only: a click leaves the focus where it is.
+    """
     button = QPushButton(text)
     button.setToolTip(plain_tip(tip))
     button.clicked.connect(lambda _checked=False: act())
+    if role:
+        button.setProperty("role", role)
+    if name:
+        button.setAccessibleName(name)
+    if tab_only:
+        button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
     return button
 
 
@@ -51,8 +68,14 @@ def set_role(widget: QWidget, role: str) -> None:
     if widget.property("role") == role:
         return
     widget.setProperty("role", role)
-    widget.style().unpolish(widget)
-    widget.style().polish(widget)
+    polish_again(widget)
+
+
+def polish_again(*widgets: QWidget) -> None:
+    """Apply the style sheet again, after a change of a property by which it selects."""
+    for widget in widgets:
+        widget.style().unpolish(widget)
+        widget.style().polish(widget)
 
 
 def search_field(placeholder: str, name: str, tip: str = "") -> QLineEdit:

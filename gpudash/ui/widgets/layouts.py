@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QBoxLayout, QHBoxLayout, QLayout, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QBoxLayout, QFrame, QHBoxLayout, QLayout, QScrollArea, QSplitter, QVBoxLayout, QWidget
 
 Part = QWidget | QLayout | int | tuple[QWidget | QLayout, int]
 """An item, alone or with its stretch factor; a number alone is empty space with that stretch factor."""
@@ -50,6 +50,22 @@ def in_halves(*parts: tuple[QWidget, int], across: bool) -> QSplitter:
         splitter.addWidget(part)
         splitter.setStretchFactor(place, share)
     return splitter
+
+
+def scrolled(widget: QWidget, name: str = "") -> QScrollArea:
+    """A frameless area of the widget's width in which it scrolls up and down.
+
+    Args:
+        widget: what is scrolled.
+        name: accessible name.
+    """
+    area = QScrollArea()
+    area.setWidgetResizable(True)
+    area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+    area.setFrameShape(QFrame.Shape.NoFrame)
+    area.setAccessibleName(name)
+    area.setWidget(widget)
+    return area
 
 
 def _filled(layout: L, parts: Iterable[Part], margins: Margins | None, spacing: int | None) -> L:

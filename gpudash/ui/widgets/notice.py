@@ -9,6 +9,7 @@ from PySide6.QtCore import QEvent, QObject, Qt, QTimer
 from PySide6.QtWidgets import QApplication, QFrame, QPushButton, QSizePolicy, QWidget
 
 from gpudash.ui.widgets.focus_group import FocusGroup
+from gpudash.ui.widgets.labels import polish_again, worded_button
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
 
@@ -29,8 +30,7 @@ class Notice(QWidget):
         super().__init__(parent)
         self._kept_clear = kept_clear
         self._over = parent
-        self._closing = QTimer(self)
-        self._closing.setSingleShot(True)
+        self._closing = QTimer(self, singleShot=True)
         self._closing.timeout.connect(self._close_unless_used)
         if parent is not None:
             self.setProperty("role", "footer")
@@ -41,17 +41,10 @@ class Notice(QWidget):
         self._text = PlainLabel(wraps=True, selectable=True)
         self._text.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self._text.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
-        self._act = QPushButton()
-        self._act.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        self._act.clicked.connect(self._do)
+        self._act = worded_button("", "", self._do, tab_only=True)
         self._act.hide()
         self._run: Callable[[], object] | None = None
-        close = QPushButton("×")
-        close.setProperty("role", "chip")
-        close.setAccessibleName("Dismiss")
-        close.setToolTip("Dismiss")
-        close.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        close.clicked.connect(self.dismiss)
+        close = worded_button("×", "Dismiss", self.dismiss, role="chip", name="Dismiss", tab_only=True)
         FocusGroup(self, (self._act, close))
         air = 6
         apart = 4
@@ -85,9 +78,7 @@ class Notice(QWidget):
         self._strip.setAccessibleName(text)
         if self._strip.property("level") != level:
             self._strip.setProperty("level", level)
-            for part in (self._strip, *self._strip.findChildren(QPushButton)):
-                part.style().unpolish(part)
-                part.style().polish(part)
+            polish_again(self._strip, *self._strip.findChildren(QPushButton))
         self.show()
         if self._over is not None:
             self._closing.start(SHOWN_MS[level])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QLabel, QProgressBar, QWidget
 
-from gpudash.ui.widgets.layouts import in_row
+from gpudash.ui.widgets.labels import set_role, worded_button
+from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel
 
 REFUSED_TIP = (
@@ -39,11 +40,10 @@ class OpeningPage(QWidget):
         self,
         name: str,
         advice: str = READ_ADVICE,
-        parent: QWidget | None = None,
         *,
         refused_advice: str = REFUSED_TIP,
     ) -> None:
-        super().__init__(parent)
+        super().__init__()
         self._name = name
         self._refused_advice = refused_advice
         self.title = PlainLabel(f"Opening {name}", role="figure-small")
@@ -53,21 +53,12 @@ class OpeningPage(QWidget):
         self.bar.setTextVisible(False)
         self.bar.setRange(0, 0)
         self.bar.setAccessibleName(f"Progress of opening {name}")
-        self.button = QPushButton("Cancel   Esc")
-        self.button.setToolTip("Do not open the file (Esc)")
-        self.button.clicked.connect(self.cancelled)
-        buttons = in_row(1, self.button, 1)
+        self.button = worded_button("Cancel   Esc", "Do not open the file (Esc)", self.cancelled.emit)
         inner = QWidget()
         inner.setFixedWidth(WIDTH)
-        column = QVBoxLayout(inner)
-        column.setSpacing(10)
-        for widget in (self.title, self.bar, self.label, self.advice):
-            column.addWidget(widget)
-        column.addLayout(buttons)
-        outer = QVBoxLayout(self)
-        outer.addStretch(2)
-        outer.addWidget(inner, 0, Qt.AlignmentFlag.AlignHCenter)
-        outer.addStretch(3)
+        buttons = in_row(1, self.button, 1)
+        in_column(self.title, self.bar, self.label, self.advice, buttons, parent=inner, spacing=10)
+        in_column(2, in_row(1, inner, 1), 3, parent=self)
 
     def show_progress(self, done: int, total: int) -> None:
         """Show how many bytes of how many were read; a total of 0 is unknown."""
@@ -88,9 +79,7 @@ class OpeningPage(QWidget):
         """Show why the file was not opened."""
         self.title.setText(f"{self._name} was not opened")
         _write(self.label, sentence)
-        self.label.setProperty("role", "error")
-        self.label.style().unpolish(self.label)
-        self.label.style().polish(self.label)
+        set_role(self.label, "error")
         _write(self.advice, self._refused_advice)
         self.bar.hide()
         self.button.setText("Close   Esc")

@@ -8,14 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from PySide6.QtCore import QAbstractTableModel, QEvent, QModelIndex, QObject, QPersistentModelIndex, QRect, Qt, QTimer
 from PySide6.QtGui import QAction, QGuiApplication, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import (
-    QAbstractItemView,
-    QHeaderView,
-    QStackedLayout,
-    QStyleOptionViewItem,
-    QTableView,
-    QWidget,
-)
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QStackedLayout, QStyleOptionViewItem, QTableView, QWidget
 
 from gpudash.system.foreign_text import tab_separated
 from gpudash.ui.widgets.layouts import in_column
@@ -186,6 +179,26 @@ MEASURED_ROWS = 100
 """Number of rows, from the top, whose cells determine the column widths; more are never visible at once."""
 
 
+class RowsView(QTableView):
+    """A view of rows that are read and copied whole.
+
+    Args:
+        name: accessible name.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.setAccessibleName(name)
+        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+        self.setShowGrid(False)
+        self.setTabKeyNavigation(False)
+        self.verticalHeader().hide()
+        self.horizontalHeader().setHighlightSections(False)
+        self.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
+
+
 class Table(QWidget):
     """A table with an accessible name, and a text in place of rows while it is empty."""
 
@@ -193,20 +206,11 @@ class Table(QWidget):
         super().__init__(parent)
         self.name = name
         self.model = TextModel(columns, self)
-        self.view = QTableView()
+        self.view = RowsView(name)
         self.view.setModel(self.model)
-        self.view.setAccessibleName(name)
-        self.view.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
-        self.view.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
-        self.view.setShowGrid(False)
-        self.view.setTabKeyNavigation(False)
-        self.view.verticalHeader().hide()
         self._scale = text_scale()
         self.view.verticalHeader().setDefaultSectionSize(scaled(ROW_PX))
-        self.view.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
         header = self.view.horizontalHeader()
-        header.setHighlightSections(False)
-        header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
         header.setMinimumSectionSize(48)
         # Without a column marked as wide, the last one takes the spare width.
         header.setStretchLastSection(not any(column.wide for column in columns))

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Literal
 
 from PySide6.QtCore import QObject, Qt, Signal
-from PySide6.QtGui import QColor, QGuiApplication, QPalette
-from PySide6.QtWidgets import QApplication, QWidget
+from PySide6.QtGui import QColor, QGuiApplication, QKeyEvent, QPalette
+from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
 
-from gpudash.ui.colours import DARK, LIGHT, Palette
+from gpudash.ui.colours import DARK, LIGHT, Palette, luminance
 from gpudash.ui.widgets.stylesheet import style_sheet
 from gpudash.ui.widgets.text_size import set_text_scale
 
@@ -33,6 +33,29 @@ class PaintedWidget(QWidget):
         """Redraw in other colours."""
         self._palette = palette
         self.update()
+
+
+class PaintedButton(QAbstractButton):
+    """A button that paints itself; Enter clicks it, as Space does."""
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._palette = palette
+        self.setCursor(Qt.CursorShape.PointingHandCursor)
+        self.setAttribute(Qt.WidgetAttribute.WA_Hover)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+            self.click()
+        else:
+            super().keyPressEvent(event)
+
+
+def palette_of(widget_palette: QPalette) -> Palette:
+    """The palette of the theme in which a widget is drawn, recognised by the colour of its window."""
+    if luminance(widget_palette.color(QPalette.ColorRole.Window).name()) < 0.5:
+        return DARK
+    return LIGHT
 
 
 def chosen_palette(app: QGuiApplication, choice: Choice) -> Palette:

@@ -7,13 +7,13 @@ import math
 import numpy as np
 from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QColor, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QPolygonF
-from PySide6.QtWidgets import QFrame, QPushButton, QSizePolicy, QWidget
+from PySide6.QtWidgets import QFrame, QSizePolicy, QWidget
 
 from gpudash.devices.names import SIMULATED
 from gpudash.drawing.shaping import Points
 from gpudash.ui.colours import Palette
-from gpudash.ui.dashboard.cards import CardContent, MemoryBar, gpu_card, host_card
-from gpudash.ui.dashboard.dashboard import Dashboard
+from gpudash.ui.dashboard.cards import CardContent, MemoryBar
+from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.text_size import scaled
@@ -32,8 +32,8 @@ FLAGS = Qt.WindowType.Tool | Qt.WindowType.FramelessWindowHint | Qt.WindowType.W
 class Sparkline(QWidget):
     """The memory used in the last minute, relative to the capacity."""
 
-    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, palette: Palette) -> None:
+        super().__init__()
         self._palette = palette
         self._points: Points = (np.empty(0), np.empty(0))
         self._range = (0.0, 1.0)
@@ -93,27 +93,16 @@ class CompactCard(QFrame):
         self.setProperty("role", "card")
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setAttribute(Qt.WidgetAttribute.WA_ShowWithoutActivating)
-        self._name, self._badge, self._figures, self._text = (
-            PlainLabel(),
-            PlainLabel(SIMULATED),
-            PlainLabel(),
-            PlainLabel(),
-        )
-        self._badge.setProperty("role", "badge")
-        self._figures.setProperty("role", "figure-small")
-        self._text.setProperty("role", "muted")
-        self._text.setWordWrap(True)
+        self._name = PlainLabel()
+        self._badge = PlainLabel(SIMULATED, role="badge")
+        self._figures = PlainLabel(role="figure-small")
+        self._text = PlainLabel(role="muted", wraps=True)
         self.bar, self.line = MemoryBar(palette), Sparkline(palette)
-        close = QPushButton("×")
-        close.setProperty("role", "chip")
-        close.setAccessibleName("Close the compact card")
-        close.setToolTip("Close (Esc)")
+        close = worded_button("×", "Close (Esc)", self.close, role="chip", name="Close the compact card")
         close.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        close.clicked.connect(self.close)
         top = in_row((self._name, 1), self._badge, close, spacing=8)
-        column = in_column(top, parent=self, margins=(12, 8, 10, 10), spacing=4)
-        for part in (self._figures, self.bar, self.line, self._text):
-            column.addWidget(part)
+        parts = (top, self._figures, self.bar, self.line, self._text)
+        in_column(*parts, parent=self, margins=(12, 8, 10, 10), spacing=4)
         self.setFixedWidth(scaled(WIDTH_PX))
 
     @property
@@ -173,7 +162,7 @@ class CompactCards(QObject):
         super().__init__(workspace)
         self._workspace = workspace
         self._cards: dict[str, CompactCard] = {}
-        self._forecasts: object = None
+        self._contents: object = None
         workspace.refreshed.connect(self.refresh)
         workspace.colours_changed.connect(self._fill_all)
         workspace.closing.connect(self.close)
@@ -213,9 +202,9 @@ class CompactCards(QObject):
 
     def refresh(self) -> None:
         """Update the cards; called in every frame."""
-        forecasts = self._workspace.dashboard.forecasts
-        if forecasts is not self._forecasts:  # together with the window's cards, so that both show the same forecast
-            self._forecasts = forecasts
+        contents = self._workspace.dashboard.figures.contents
+        if contents is not self._contents:  # together with the window's cards, so that both show the same
+            self._contents = contents
             self._fill_all()
 
     def close(self) -> None:
@@ -230,12 +219,9 @@ class CompactCards(QObject):
     def _fill(self, card: CompactCard) -> None:
         dashboard = self._workspace.dashboard
         session, palette = dashboard.session, self._workspace.colours
-        if card.key == "host":
-            table, device = ("host", None)
-        else:
-            table, device = ("gpu", card.key)
+        table, device = ("host", None) if card.key == "host" else ("gpu", card.key)
+        content = next((one for one in dashboard.figures.contents if one.key == card.key), None)
         with session.store.lock:
-            content = _content(dashboard, card.key)
             newest = session.store.newest_s
             series = session.store.series(table, "used_bytes", device)
             span = (newest - SHOWN_S, newest)
@@ -246,23 +232,9 @@ class CompactCards(QObject):
         if content is None:
             card.close()  # a simulated GPU that no longer exists
             return
-        ahead = dashboard.forecasts.get(card.key)
-        if ahead is None:
-            text = ""
-        else:
+        ahead = dashboard.figures.forecasts.get(card.key)
+        text = ""
+        if ahead is not None:
             text = f"Fills in about {format_left(ahead.seconds)} if it goes on growing."
         card.line.show_points(points, span, content.total or 1.0, palette)
         card.show_content(content, text, palette)
-
-
-def _content(dashboard: Dashboard, key: str) -> CardContent | None:
-    """The content of the window's own card for the device; ``None`` if there is no such device."""
-    session = dashboard.session
-    devices, warn = session.devices(), session.settings.warn_ratio
-    if key == "host":
-        return host_card(session.store, devices[0], session.host_capacity_source, warn)
-    names = {device.uuid: device.name for device in devices}
-    for gpu in session.gpus:
-        if gpu.uuid == key:
-            return gpu_card(session.store, gpu, names.get(key) or f"GPU {gpu.number}", warn)
-    return None

@@ -11,13 +11,7 @@ from typing import Any
 from markdown_it import MarkdownIt
 from PySide6.QtCore import QSize, Qt, QUrl
 from PySide6.QtGui import QImage, QKeySequence, QResizeEvent, QShortcut, QShowEvent, QTextCursor
-from PySide6.QtWidgets import (
-    QDialog,
-    QListWidget,
-    QListWidgetItem,
-    QTextBrowser,
-    QWidget,
-)
+from PySide6.QtWidgets import QDialog, QListWidget, QListWidgetItem, QTextBrowser, QWidget
 
 from gpudash.system.files import resource
 from gpudash.ui.widgets.labels import search_field

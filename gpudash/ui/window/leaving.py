@@ -42,8 +42,7 @@ class Leaving(QObject):
         self._run: RunView | None = None
         self._name = ""
         self._box: QMessageBox | None = None
-        self._just_opened = QTimer(self)
-        self._just_opened.setSingleShot(True)
+        self._just_opened = QTimer(self, singleShot=True)
         workspace.refreshed.connect(self._follow)
         workspace.closing.connect(self._withdraw)
 

@@ -81,8 +81,7 @@ class MainWindow(QMainWindow):
         self._connect()
         self._restore_layout()
         self.setFocus()  # else a card would get it, and Space would press that card
-        self.timer = QTimer(self)
-        self.timer.setInterval(round(1000 / session.settings.frames_hz))
+        self.timer = QTimer(self, interval=round(1000 / session.settings.frames_hz))
         self.timer.timeout.connect(self.workspace.refresh)
         self.timer.start()
 

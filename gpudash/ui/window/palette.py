@@ -8,19 +8,11 @@ from typing import Protocol
 
 from PySide6.QtCore import QEvent, QObject, Qt, QTimer
 from PySide6.QtGui import QBrush, QColor, QKeyEvent, QKeySequence, QShowEvent
-from PySide6.QtWidgets import (
-    QAbstractItemView,
-    QDialog,
-    QHeaderView,
-    QLineEdit,
-    QTreeWidget,
-    QTreeWidgetItem,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QAbstractItemView, QDialog, QHeaderView, QLineEdit, QTreeWidget, QTreeWidgetItem, QWidget
 
 from gpudash.ui.colours import Palette
 from gpudash.ui.widgets.fuzzy import rank
+from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.text_size import scaled
 from gpudash.ui.window.menus import Command
@@ -133,7 +125,7 @@ class CommandPalette(QDialog):
         self.field.setAccessibleName("Command")
         self.field.installEventFilter(self)
         self.list = QTreeWidget()
-        self._text = PlainLabel()
+        self._text = PlainLabel(role="muted", wraps=True)
         self._build()
         self.field.textChanged.connect(self._show)
         self.list.itemClicked.connect(self._clicked)
@@ -162,14 +154,9 @@ class CommandPalette(QDialog):
         header.setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
         for section in (1, 2):
             header.setSectionResizeMode(section, QHeaderView.ResizeMode.ResizeToContents)
-        self._text.setProperty("role", "muted")
-        self._text.setWordWrap(True)
         self._text.setMinimumHeight(2 * self._text.fontMetrics().height() + 4)
         self._text.setAlignment(Qt.AlignmentFlag.AlignTop)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(10, 10, 10, 10)
-        for part in (self.field, self.list, self._text):
-            column.addWidget(part)
+        in_column(self.field, self.list, self._text, parent=self, margins=(10, 10, 10, 10))
         self.setStyleSheet(
             f"CommandPalette {{ border: 1px solid {self._palette.accent}; }} QTreeWidget::item {{ padding: 3px 6px; }}"
         )

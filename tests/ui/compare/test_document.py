@@ -22,14 +22,11 @@ from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.ui.colours import DARK, LIGHT, Palette, contrast
 from gpudash.ui.plots.canvas import ZOOM_PER_NOTCH
 from gpudash.ui.plots.overlay import PEN_STYLES
-from gpudash.ui.recordings.compare.document import (
-    CompareDocument,
-    comparison_title,
-    distinguished,
-    figure_colour,
-    short_title,
-)
+from gpudash.ui.recordings.compare.document import CompareDocument
+from gpudash.ui.recordings.compare.loading import distinguished
 from gpudash.ui.recordings.compare.plots import OverlayPlot, run_pen, run_row
+from gpudash.ui.recordings.compare.tables import figure_colour
+from gpudash.ui.recordings.compare.titles import comparison_title, short_title
 from tests.unit.telemetry.comparing.made import MADE, Made
 
 A = MADE.but(marks=(("epoch 2", 0.5),))

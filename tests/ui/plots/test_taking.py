@@ -113,7 +113,7 @@ def test_copying_puts_text_and_picture_on_the_clipboard(drawn: PlotStack) -> Non
 
 @pytest.mark.parametrize("palette", [None, LIGHT], ids=["the theme in force", "print"])
 def test_a_picture_has_the_ground_of_its_theme_and_says_what_it_shows(drawn: PlotStack, palette: object) -> None:
-    drawn.set_caption("training, transformer", "cuda:0 RTX 4090")
+    drawn.caption = lambda: ("training, transformer", "cuda:0 RTX 4090")
     picture = drawn.picture(palette=palette)
     assert picture.pixelColor(3, 3) == QColor((palette or DARK).panel)
     assert picture.text("Title") == "training, transformer, cuda:0 RTX 4090 · 0:10 to 0:20 of the session (10 s)"

@@ -26,7 +26,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 @pytest.fixture
 def svg(drawn: PlotStack) -> ElementTree.Element:
-    drawn.set_caption("training <1>", "cuda:0 & RTX")
+    drawn.caption = lambda: ("training <1>", "cuda:0 & RTX")
     return ElementTree.fromstring(drawn.vector_picture())
 
 

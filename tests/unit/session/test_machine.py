@@ -57,6 +57,14 @@ def test_the_cpu_comes_first_and_gpus_have_torchs_names(two: Live) -> None:
     assert two.session.gpu_problem is None
 
 
+def test_devices_follow_the_environment_and_the_driver(two: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert [device.uuid for device in two.session.devices()] == [None, "GPU-1"]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    two.monitor.has(gpu(0))
+    assert [device.uuid for device in two.session.devices()] == [None, "GPU-0"]
+
+
 def test_the_default_device_is_the_one_with_most_free_memory(two: Live) -> None:
     two.monitor.card(gpu(0), 20 * GIB)
     two.monitor.card(gpu(1), 2 * GIB)

@@ -155,6 +155,22 @@ def test_the_value_at_a_time_is_the_newest_before_it() -> None:
     assert series.at(2.0) is None
 
 
+@pytest.mark.parametrize(
+    ("samples", "has"),
+    [
+        ([(1.0, 3.0), (2.0, 4.0)], True),
+        ([(1.0, 3.0), (2.0, math.nan)], True),
+        ([(1.0, math.nan), (2.0, math.nan)], False),
+        ([(0.5, 3.0), (3.5, 4.0)], False),
+        ([(0.5, 3.0), (2.0, math.nan), (3.5, 4.0)], False),
+        ([(0.1, 3.0), (0.5, 4.0)], False),
+        ([], False),
+    ],
+)
+def test_a_range_has_a_value_where_a_sample_in_it_is_a_number(samples: list[tuple[float, float]], has: bool) -> None:
+    assert filled(samples).has_value(1.0, 3.0) is has
+
+
 def test_the_cursor_steps_from_sample_to_sample_and_stays_within() -> None:
     series = filled([(0.0, 1.0), (1.0, 2.0), (3.0, 4.0)])
     assert series.neighbour(1.0, 1) == 3.0

@@ -7,16 +7,7 @@ from math import ceil
 
 from PySide6.QtCore import QEvent, Qt, QTimer, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import (
-    QButtonGroup,
-    QComboBox,
-    QCompleter,
-    QGridLayout,
-    QLineEdit,
-    QPushButton,
-    QToolButton,
-    QWidget,
-)
+from PySide6.QtWidgets import QButtonGroup, QComboBox, QCompleter, QGridLayout, QLineEdit, QPushButton, QToolButton
 
 from gpudash.specs.model import SERVE, TASK_NAMES
 from gpudash.specs.model_names import NamedModel, find_model
@@ -88,16 +79,14 @@ class ModelPanel(StartPanel):
 
     chosen = Signal(str, str)
 
-    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(TITLE, SENTENCE, parent)
+    def __init__(self, palette: Palette) -> None:
+        super().__init__(TITLE, SENTENCE)
         self._models: Sequence[NamedModel] = ()
         self._free: int | None = None
         self._device = ""
-        self.field = ChoiceField()
+        self.field = ChoiceField("Model", "Name of a model, its folder or config.json; Enter predicts what it needs")
         self.field.setEditable(True)
         self.field.setInsertPolicy(QComboBox.InsertPolicy.NoInsert)
-        self.field.setAccessibleName("Model")
-        self.field.setToolTip("Name of a model, its folder or config.json; Enter predicts what it needs")
         self.field.setMinimumContentsLength(12)
         self.field.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         line = self.line

@@ -33,8 +33,8 @@ class FirstScreen(QScrollArea):
         train, demo, form: buttons of `bottom`, which is placed below the monitor; the first does what F5 does.
     """
 
-    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, palette: Palette) -> None:
+        super().__init__()
         self.setAccessibleName(NAME)
         self.setMaximumHeight(scaled(MOST_PX))
         self.setWidgetResizable(True)

@@ -15,8 +15,8 @@ MARGINS = (10, 10, 10, 12)
 class StartPanel(QFrame):
     """A panel with a title and a sentence; subclasses add their content to `column`."""
 
-    def __init__(self, title: str, sentence: str, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, title: str, sentence: str) -> None:
+        super().__init__()
         self.setProperty("role", "panel")
         self.setAccessibleName(title)
         self.column = QVBoxLayout(self)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QWidget
 
 from gpudash.session.watching.attaching.candidates import Candidate
 from gpudash.ui.colours import Palette
@@ -37,8 +36,8 @@ class ProgramsPanel(StartPanel):
     chosen = Signal(int)
     dialog_wanted = Signal()
 
-    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(TITLE, SENTENCE, parent)
+    def __init__(self, palette: Palette) -> None:
+        super().__init__(TITLE, SENTENCE)
         self.list = RowList("Programs", palette, tall=True)
         self.list.chosen.connect(lambda key: self.chosen.emit(int(key)))
         self.none = PlainLabel(SEARCHING, role="muted", wraps=True)
@@ -59,8 +58,7 @@ class ProgramsPanel(StartPanel):
         """
         self.list.show_rows([_row(candidate) for candidate in found or ()])
         text = problem or (SEARCHING if found is None else NONE)
-        if self.none.text() != text:
-            self.none.setText(text)
+        self.none.setText(text)
         self.none.setVisible(not found)
         left_out = self.list.left_out
         self.more.setText(f"and {left_out} more" if left_out else "")

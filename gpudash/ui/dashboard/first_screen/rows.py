@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from PySide6.QtCore import QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QFont, QFontMetrics, QKeyEvent, QPainter, QPaintEvent, QPen, QResizeEvent
-from PySide6.QtWidgets import QAbstractButton, QSizePolicy, QWidget
+from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPaintEvent, QPen, QResizeEvent
+from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from gpudash.ui.colours import Palette
 from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.plain_text import plain_tip
 from gpudash.ui.widgets.text_size import scaled
+from gpudash.ui.widgets.theme import PaintedButton
 
 ROW_PX, TALL_ROW_PX = 28, 44
 """Height of a row in logical pixels, with one line and with two."""
@@ -73,16 +74,13 @@ class RowContent:
     tip: str = ""
 
 
-class ListRow(QAbstractButton):
+class ListRow(PaintedButton):
     """One clickable row."""
 
     def __init__(self, content: RowContent, palette: Palette, parent: QWidget) -> None:
-        super().__init__(parent)
+        super().__init__(palette, parent)
         self.content = content
-        self._palette = palette
         self._widths: Sequence[int] = ()
-        self.setCursor(Qt.CursorShape.PointingHandCursor)
-        self.setAttribute(Qt.WidgetAttribute.WA_Hover)
 
     def show_content(self, content: RowContent, palette: Palette, widths: Sequence[int]) -> None:
         """Show new content, in columns of these widths."""
@@ -93,12 +91,6 @@ class ListRow(QAbstractButton):
             self.setAccessibleName(content.sentence)
             self.setToolTip(plain_tip(f"{content.sentence}\n{content.tip}".strip()))
         self.update()
-
-    def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
-            self.click()
-        else:
-            super().keyPressEvent(event)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
@@ -167,8 +159,8 @@ class RowList(QWidget):
 
     chosen = Signal(str)
 
-    def __init__(self, name: str, palette: Palette, *, tall: bool = False, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, name: str, palette: Palette, *, tall: bool = False) -> None:
+        super().__init__()
         self._palette = palette
         self._tall = tall
         self._contents: Sequence[RowContent] = ()

@@ -78,8 +78,8 @@ class ScriptPanel(StartPanel):
     file_chosen = Signal(object)
     script_chosen = Signal(object)
 
-    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(TITLE, SENTENCE, parent)
+    def __init__(self, palette: Palette) -> None:
+        super().__init__(TITLE, SENTENCE)
         self._scripts: Sequence[LastScript] = ()
         self._free: int | None = None
         self.choose = worded_button(CHOOSE, "Choose a Python script to run; it needs no change", self._choose)

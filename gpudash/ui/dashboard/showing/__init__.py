@@ -1,1 +1,1 @@
-"""What a dashboard shows, by subject: device, run, result, prediction, overlaid runs, forecast."""
+"""What a dashboard shows, by subject: device, run, result, prediction, plots, figures, events."""

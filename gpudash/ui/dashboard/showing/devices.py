@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from gpudash.devices.names import Device, simulated_card
 from gpudash.devices.simulated_cards import address_of, exact_text, is_program_card
 from gpudash.memory.predicting.card_text import CardsAnswer
 from gpudash.memory.request_log import RequestLog
-from gpudash.memory.watching.growth import Forecast
 from gpudash.session.source import DashboardSource
 from gpudash.telemetry.records import Note, RunStarted, Topic
 from gpudash.telemetry.runs import WATCH, RunView
 from gpudash.ui.dashboard.card_chips import CardChooser
 from gpudash.ui.dashboard.cards import CardContent, DeviceCards
-from gpudash.ui.dashboard.showing.forecast import in_time
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 
 
@@ -125,19 +123,15 @@ class ShownDevice:
             devices = [device for device in devices if not is_program_card(device.name)]
         self._panel.set_devices(devices, self._session.default_device())
 
-    def show_cards(
-        self, contents: Sequence[CardContent], forecasts: Mapping[str, Forecast | None], answers: CardsAnswer | None
-    ) -> None:
+    def show_cards(self, contents: Sequence[CardContent], answers: CardsAnswer | None) -> None:
         """Update the cards and the chips.
 
         Args:
             contents: what each device's card says.
-            forecasts: memory ("host" or a GPU's UUID) → its forecast.
             answers: what fits where, for the form's run; ``None`` for a recording.
         """
         left_out = self._without_card()
-        listed = [in_time(one, forecasts.get(one.key)) for one in contents if one.key not in left_out]
-        self._cards.show_contents(listed, self._outlined)
+        self._cards.show_contents([one for one in contents if one.key not in left_out], self._outlined)
         if answers is not None:
             self._show_answers(contents, answers)
 

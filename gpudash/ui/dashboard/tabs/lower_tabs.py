@@ -9,74 +9,50 @@ Beside the tabs are the breakdown of a step's time and, while the output is hidd
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Sequence
+from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, QSize, Qt, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import (
-    QPushButton,
-    QSizePolicy,
-    QStackedWidget,
-    QTabBar,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QPushButton, QSizePolicy, QStackedWidget, QTabBar, QWidget
 
-from gpudash.devices.names import badged_name, shown_name
 from gpudash.memory.request_log import RequestLog
-from gpudash.session.recordings.run_names import given_name
 from gpudash.session.watching.output.log import OutputLine, OutputLog
 from gpudash.telemetry.ranks.rows import places_of
 from gpudash.telemetry.readings import MAX_EVENTS
-from gpudash.telemetry.records import (
-    REMOVED,
-    EpochFinished,
-    Event,
-    Marker,
-    Note,
-    RunEnd,
-    RunStarted,
-    SourceFailed,
-    SourceRecovered,
-    Warning,
-)
-from gpudash.telemetry.results.outcome import (
-    has_verdict,
-    outcome_rows,
-    predicted_step,
-    run_figures,
-    stage_remark,
-    without_figures,
-)
-from gpudash.telemetry.runs import RunView, StageView
+from gpudash.telemetry.records import Event
+from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK, Palette
 from gpudash.ui.dashboard.tabs.operators_tab import OperatorsTab
 from gpudash.ui.dashboard.tabs.output_pane import OutputPane
+from gpudash.ui.dashboard.tabs.rows import (
+    DEVICES,
+    EPOCHS,
+    EVENTS,
+    PROCESSES,
+    RESULT,
+    STAGES,
+    Range,
+    epoch_rows,
+    event_row,
+    process_rows,
+    result_rows,
+    stage_rows,
+)
 from gpudash.ui.dashboard.tabs.step_parts_row import StepPartsRow
+from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
-from gpudash.ui.widgets.tables import ROW_PX, Column, Table
+from gpudash.ui.widgets.tables import ROW_PX, Table
 from gpudash.ui.widgets.text_size import scaled
-from gpudash.units import (
-    format_bytes,
-    format_count,
-    format_duration,
-    format_moment,
-    format_percent,
-    format_rate,
-    format_scaled,
-)
 
 if TYPE_CHECKING:
     from gpudash.ui.dashboard.tabs.ranks_tab import RanksTab
     from gpudash.ui.dashboard.tabs.source_tab import SourceTab
 
-
-Range = tuple[float, float] | None
 
 LEAST_HEIGHT, USUAL_SHARE, MOST_HEIGHT = 120, 0.15, 260
 """Height of a page: minimum in logical pixels, default share, and maximum in logical pixels until it is dragged."""
@@ -106,11 +82,8 @@ class TableChoice(QWidget):
         column = in_column(margins=(6, 6, 6, 0), spacing=4)
         for table in self.tables:
             self._pages.addWidget(table)
-            chip = QPushButton(table.name)
-            chip.setProperty("role", "chip")
+            chip = worded_button(table.name, "", partial(self.choose, table), role="chip", tab_only=True)
             chip.setCheckable(True)
-            chip.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-            chip.clicked.connect(lambda _checked=False, table=table: self.choose(table))
             column.addWidget(chip)
             self._chips.append(chip)
         column.addStretch(1)
@@ -136,6 +109,47 @@ class TableChoice(QWidget):
             chip.setChecked(table is self.front)
 
 
+class NewestLine(PlainLabel):
+    """One right-aligned line, elided to fit; the tooltip has the whole line."""
+
+    def __init__(self) -> None:
+        super().__init__(role="code")
+        self._line: OutputLine | None = None
+        self.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+
+    def show_line(self, line: OutputLine | None) -> None:
+        """Show ``line``; ``None`` shows nothing."""
+        if line == self._line:
+            return
+        self._line = line
+        text = ""
+        if line is not None:
+            text = f"The program's newest line, on {line.stream}: {line.text}"
+        self.setToolTip(plain_tip(text))
+        self.setAccessibleName(text)
+        self._fit()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no line is shown."""
+        return self._line is None
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(0, 0)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit()
+
+    def _fit(self) -> None:
+        text = ""
+        if self._line is not None:
+            text = self._line.text.strip()
+        room = self.width() - self.contentsMargins().left() - self.contentsMargins().right()
+        self.setText(self.fontMetrics().elidedText(text, Qt.TextElideMode.ElideRight, max(0, room)))
+
+
 class LowerTabs(QWidget):
     """Tables and a program's output above a tab bar; they can be collapsed to the bar.
 
@@ -159,17 +173,13 @@ class LowerTabs(QWidget):
         self.bar.setAccessibleName("Tables and output")
         self._pages = QStackedWidget()
         self._events: deque[tuple[float, Sequence[str]]] = deque(maxlen=MAX_EVENTS)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(0)
         self.newest = NewestLine()
         self.step_parts = StepPartsRow()
         row = in_row(self.bar, (self.step_parts, 2), (self.newest, 1), margins=(0, 0, 8, 0), spacing=16)
-        layout.addWidget(self._pages, 1)
-        layout.addLayout(row)
-        self.stages = Table("Stages", _STAGES, NEVER_STAGES)
-        self.result = Table("Result", _RESULT, "The results of a run appear here when it has ended.")
-        self.epochs = Table("Epochs", _EPOCHS, "One row per epoch of a training run appears here.")
+        in_column((self._pages, 1), row, parent=self, margins=(0, 0, 0, 0), spacing=0)
+        self.stages = Table("Stages", STAGES, NEVER_STAGES)
+        self.result = Table("Result", RESULT, "The results of a run appear here when it has ended.")
+        self.epochs = Table("Epochs", EPOCHS, "One row per epoch of a training run appears here.")
         self.steps = TableChoice((self.stages, self.epochs, self.result))
         self._add("Steps", self.steps)
         self.ranks: RanksTab | None = None
@@ -179,11 +189,11 @@ class LowerTabs(QWidget):
         self._add("Operators", self.operators)
         self.output = OutputPane()
         self._add("Output", self.output)
-        self.processes = Table("Processes", _PROCESSES, "The processes that hold memory appear here.")
-        self.devices = Table("Readings", _DEVICES, "Every reading of every device, with its state, appears here.")
+        self.processes = Table("Processes", PROCESSES, "The processes that hold memory appear here.")
+        self.devices = Table("Readings", DEVICES, "Every reading of every device, with its state, appears here.")
         self.machine = TableChoice((self.processes, self.devices))
         self._add("Devices", self.machine)
-        self.events = Table("Events", _EVENTS, "Warnings, marks and everything else that happens appear here.")
+        self.events = Table("Events", EVENTS, "Warnings, marks and everything else that happens appear here.")
         self._add("Events", self.events)
         self.bar.tabBarClicked.connect(self._clicked)
         self.bar.currentChanged.connect(self._pages.setCurrentIndex)
@@ -195,6 +205,12 @@ class LowerTabs(QWidget):
     def _add(self, title: str, page: QWidget) -> None:
         self.bar.addTab(title)
         self._pages.addWidget(page)
+
+    def _insert_after(self, page: QWidget, title: str, new: QWidget) -> None:
+        place = self._pages.indexOf(page) + 1
+        self._pages.insertWidget(place, new)
+        self.bar.insertTab(place, title)
+        self.bar.setTabToolTip(place, self.bar.tabToolTip(0))
 
     @property
     def collapsed(self) -> bool:
@@ -233,9 +249,7 @@ class LowerTabs(QWidget):
             return page.front
         if isinstance(page, Table):
             return page
-        if page is self.ranks:
-            return self.ranks
-        return None
+        return self.ranks if page is self.ranks else None
 
     @property
     def output_in_front(self) -> bool:
@@ -286,10 +300,7 @@ class LowerTabs(QWidget):
             from gpudash.ui.dashboard.tabs.ranks_tab import RanksTab  # few runs have ranks
 
             self.ranks = RanksTab()
-            place = self._pages.indexOf(self.steps) + 1
-            self._pages.insertWidget(place, self.ranks)
-            self.bar.insertTab(place, "Ranks")
-            self.bar.setTabToolTip(place, self.bar.tabToolTip(0))
+            self._insert_after(self.steps, "Ranks", self.ranks)
         place = self._pages.indexOf(self.ranks)
         if self.bar.isTabVisible(place) != bool(count):
             if not count and self.bar.currentIndex() == place:
@@ -327,10 +338,7 @@ class LowerTabs(QWidget):
             if not known:
                 return
             self.source = SourceTab(self._palette)
-            place = self._pages.indexOf(self.output) + 1
-            self._pages.insertWidget(place, self.source)
-            self.bar.insertTab(place, "Source")
-            self.bar.setTabToolTip(place, self.bar.tabToolTip(0))
+            self._insert_after(self.output, "Source", self.source)
         place = self._pages.indexOf(self.source)
         if self.bar.isTabVisible(place) != known:
             self.bar.setTabVisible(place, known)
@@ -418,217 +426,3 @@ class LowerTabs(QWidget):
             self.machine.show_filled()
         elif page is self.events:
             self.events.show_rows(self._event_rows(selection))
-
-
-_STAGES = (
-    Column("stage"),
-    Column("device"),
-    Column("shape"),
-    Column("type"),
-    Column("count", right=True),
-    Column("bytes", right=True),
-    Column("time", right=True, tip="Mean of one"),
-    Column("rate", right=True),
-    Column("share", right=True, tip="Of the time of all stages together"),
-    Column("remark", wide=True, wraps=True),
-)
-_RESULT = (Column("what"), Column("outcome", wide=True, wraps=True))
-_EPOCHS = (
-    Column("epoch", right=True),
-    Column("device"),
-    Column("loss (nats)", right=True),
-    Column("accuracy", right=True),
-    Column("time", right=True),
-    Column("observation", wide=True, wraps=True),
-)
-_PROCESSES = (
-    Column("device"),
-    Column("PID", right=True),
-    Column("name"),
-    Column("user"),
-    Column("memory", right=True),
-    Column("CPU", right=True, tip="Share of one core"),
-    Column("container", wide=True, tip="Container, pod or job, where the process's control group names one"),
-)
-_DEVICES = (Column("device"), Column("reading"), Column("value", right=True), Column("state", wide=True))
-_EVENTS = (Column("time"), Column("clock"), Column("kind"), Column("what", wide=True))
-
-
-def stage_rows(run: RunView | None, selection: Range = None) -> list[Sequence[str]]:
-    """One row per stage of a run, within the selection if there is one."""
-    if run is None:
-        return []
-    if selection is None:
-        stages = list(run.stages.values())
-    else:
-        views: dict[str, StageView] = {}
-        for event in _inside(list(run.stage_events), selection):
-            views.setdefault(event.name, StageView(event)).add(event)
-        stages = list(views.values())
-    whole = sum(stage.seconds for stage in stages)
-    return [_stage_row(stage, whole, run.device) for stage in stages]
-
-
-def _stage_row(stage: StageView, whole_s: float, device: str) -> Sequence[str]:
-    newest, rate = stage.newest, stage.bytes_per_second
-    ends = dict.fromkeys(end for end in (newest.from_device, newest.to_device) if end)
-    if stage.flops_per_second:
-        speed = format_scaled(stage.flops_per_second, "FLOP/s")
-    else:
-        if rate is None:
-            speed = ""
-        else:
-            speed = format_rate(rate)
-    return (
-        stage.name,
-        " → ".join(map(badged_name, ends)) or badged_name(newest.device or device),
-        " × ".join(map(str, newest.shape or ())),
-        newest.dtype or "",
-        format_count(stage.count),
-        "" if stage.bytes is None else format_bytes(stage.bytes / stage.count),
-        format_duration(stage.seconds / stage.count),
-        speed,
-        format_percent(stage.seconds / whole_s) if whole_s else "",
-        stage_remark(stage.summary()),
-    )
-
-
-def result_rows(run: RunView | None) -> list[Sequence[str]]:
-    """A run's results, first those that stand beside the plots, then what was run; empty until the run has ended."""
-    if run is None or run.running:
-        return []
-    figures = run_figures(run)
-    more = without_figures([*predicted_step(run), *outcome_rows(run.result)], figures)
-    results = [*figures, *more]
-    if has_verdict(run.result):
-        results = [*more, *figures]
-    return [*results, ("run", given_name(run.workload, run.device, run.spec))]
-
-
-def epoch_rows(run: RunView | None, selection: Range = None) -> list[Sequence[str]]:
-    """One row per epoch of a run, within the selection if there is one."""
-    if run is None:
-        return []
-    return [
-        (
-            str(epoch.epoch),
-            badged_name(epoch.device),
-            f"{epoch.loss:.4f}",
-            format_percent(epoch.accuracy),
-            format_duration(epoch.seconds),
-            epoch.observation,
-        )
-        for epoch in _inside(run.epochs, selection)
-    ]
-
-
-def process_rows(store: Store) -> list[Sequence[str]]:
-    """The processes that hold memory, the largest first on each device."""
-    rows: list[Sequence[str]] = []
-    for device in store.process_devices():
-        found = sorted(store.processes(device), key=lambda row: -float(row.get("memory_bytes") or 0))
-        if device is None:
-            name = "cpu"
-        else:
-            name = shown_name(store.torch_name(device) or device)
-        rows += [_process_row(name, row) for row in found]
-    return rows
-
-
-def _process_row(device: str, row: Mapping[str, Any]) -> Sequence[str]:
-    cpu = row.get("cpu_utilisation")
-    return (
-        device,
-        str(row["pid"]),
-        str(row.get("name") or "not visible here"),
-        str(row.get("user") or ""),
-        format_bytes(row.get("memory_bytes")),
-        "" if cpu is None else format_percent(cpu),
-        str(row.get("container") or ""),
-    )
-
-
-E = TypeVar("E", bound=Event)
-
-
-def _inside(events: Iterable[E], selection: Range) -> list[E]:
-    if selection is None:
-        return list(events)
-    return [event for event in events if selection[0] <= event.time_s <= selection[1]]
-
-
-class NewestLine(PlainLabel):
-    """One right-aligned line, elided to fit; the tooltip has the whole line."""
-
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent=parent)
-        self._line: OutputLine | None = None
-        self.setProperty("role", "code")
-        self.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
-        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-
-    def show_line(self, line: OutputLine | None) -> None:
-        """Show ``line``; ``None`` shows nothing."""
-        if line == self._line:
-            return
-        self._line = line
-        if line is None:
-            text = ""
-        else:
-            text = f"The program's newest line, on {line.stream}: {line.text}"
-        self.setToolTip(plain_tip(text))
-        self.setAccessibleName(text)
-        self._fit()
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no line is shown."""
-        return self._line is None
-
-    def minimumSizeHint(self) -> QSize:
-        return QSize(0, 0)
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        self._fit()
-
-    def _fit(self) -> None:
-        if self._line is None:
-            text = ""
-        else:
-            text = self._line.text.strip()
-        room = self.width() - self.contentsMargins().left() - self.contentsMargins().right()
-        self.setText(self.fontMetrics().elidedText(text, Qt.TextElideMode.ElideRight, max(0, room)))
-
-
-def event_row(event: Event, origin_s: float) -> Sequence[str] | None:
-    """The text of an event; ``None`` for events that the plots and stages show."""
-    described = _describe(event)
-    if described is None:
-        return None
-    clock = datetime.fromtimestamp(origin_s + event.time_s).astimezone()
-    return (format_moment(event.time_s), f"{clock:%H:%M:%S}", *described)
-
-
-def _describe(event: Event) -> tuple[str, str] | None:
-    match event:
-        case RunStarted():
-            return "run", f"{event.workload} started on {badged_name(event.device)}"
-        case RunEnd(status="failed" | "out_of_memory"):
-            return "run", f"{event.message} {event.remedy}".strip()
-        case RunEnd():
-            ending = "stopped"
-            if event.status == "finished":
-                ending = "finished"
-            return "run", f"{ending} after {event.steps} steps, {format_duration(event.seconds)}"
-        case Warning():
-            return {"passed": "passed", "note": "note"}.get(event.level, f"{event.level}"), event.text
-        case Marker():
-            return "mark removed" if event.category == REMOVED else "mark", event.label
-        case Note():
-            return event.topic, event.text
-        case EpochFinished():
-            return "epoch", f"{event.epoch}: loss {event.loss:.4f}, accuracy {format_percent(event.accuracy)}"
-        case SourceFailed() | SourceRecovered():
-            return "source", event.text
-    return None

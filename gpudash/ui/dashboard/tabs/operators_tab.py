@@ -17,18 +17,7 @@ from PySide6.QtGui import (
     QPaintEvent,
     QWheelEvent,
 )
-from PySide6.QtWidgets import (
-    QAbstractItemView,
-    QHBoxLayout,
-    QHeaderView,
-    QPlainTextEdit,
-    QScrollArea,
-    QSizePolicy,
-    QStackedLayout,
-    QTableView,
-    QToolTip,
-    QWidget,
-)
+from PySide6.QtWidgets import QAbstractItemView, QPlainTextEdit, QSizePolicy, QStackedLayout, QToolTip, QWidget
 
 from gpudash.session.live.running import trace_of
 from gpudash.system.foreign_files import copy_regular
@@ -41,9 +30,9 @@ from gpudash.ui.colours import DARK, DARK_TEXT, LIGHT_TEXT, Palette
 from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.file_dialog import FileDialog
 from gpudash.ui.widgets.labels import search_field, worded_button, worded_label
-from gpudash.ui.widgets.layouts import in_column, in_halves
+from gpudash.ui.widgets.layouts import in_column, in_halves, in_row, scrolled
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
-from gpudash.ui.widgets.tables import Column, RowsModel
+from gpudash.ui.widgets.tables import Column, RowsModel, RowsView
 from gpudash.ui.widgets.theme import PaintedWidget
 from gpudash.units import format_count, format_duration
 
@@ -136,7 +125,7 @@ def _searched(row: Row) -> str:
     return " ".join((str(row["name"]), str(row["shapes"]), *map(str, row["stack"]))).casefold()
 
 
-class OperatorsTable(QTableView):
+class OperatorsTable(RowsView):
     """The table of operators.
 
     Signals:
@@ -145,21 +134,13 @@ class OperatorsTable(QTableView):
 
     chosen = Signal(object)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__("Operators")
         self.operators = OperatorsModel(self)
         self.setModel(self.operators)
-        self.setAccessibleName("Operators")
-        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
-        self.setShowGrid(False)
-        self.setTabKeyNavigation(False)
-        self.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
-        self.verticalHeader().hide()
         self.verticalHeader().setDefaultSectionSize(24)
         header = self.horizontalHeader()
-        header.setHighlightSections(False)
-        header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
         header.setStretchLastSection(True)
         header.setSortIndicator(2, Qt.SortOrder.DescendingOrder)
         self.setSortingEnabled(True)
@@ -221,8 +202,8 @@ class OperatorsTimeline(PaintedWidget):
 
     chosen = Signal(str)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(DARK, parent)
+    def __init__(self) -> None:
+        super().__init__(DARK)
         self.setAccessibleName("Timeline of the profiled steps")
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setMouseTracking(True)
@@ -401,8 +382,8 @@ class OperatorsTab(QWidget):
     profile_requested = Signal()
     reported = Signal(str)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.recording: Callable[[], Path | None] = lambda: None
         self._profiles: Sequence[Note] = ()
         self._seen: object = None
@@ -410,9 +391,7 @@ class OperatorsTab(QWidget):
         self._build()
 
     def _build(self) -> None:
-        self.choice = ChoiceField()
-        self.choice.setAccessibleName("Profile")
-        self.choice.setToolTip("Which profiled steps are shown")
+        self.choice = ChoiceField("Profile", "Which profiled steps are shown")
         self.choice.currentIndexChanged.connect(self._show_chosen)
         self.search = search_field("Find", "Find an operator", "Words of an operator's name, its shapes or its stack")
         self.search.setMinimumWidth(140)
@@ -423,27 +402,17 @@ class OperatorsTab(QWidget):
         self.profile = worded_button("Profile next steps…", PROFILE_TIP, self._profile)
         self.export = worded_button("Export trace…", EXPORT_TIP, self._export)
         self.folder = worded_button("Open folder", FOLDER_TIP, self._open_folder)
-        head = QHBoxLayout()
-        head.setContentsMargins(8, 3, 8, 3)
-        head.setSpacing(8)
-        for widget in (self.choice, self.search):
-            head.addWidget(widget)
-        head.addWidget(self.label, 1)
-        for button in (self.profile, self.export, self.folder):
-            head.addWidget(button)
+        buttons = (self.profile, self.export, self.folder)
+        head = in_row(self.choice, self.search, (self.label, 1), *buttons, margins=(8, 3, 8, 3), spacing=8)
         self.table = OperatorsTable()
         self.stack = QPlainTextEdit()
         self.stack.setReadOnly(True)
         self.stack.setAccessibleName("Stack of the selected operator")
         self.stack.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
         self.timeline = OperatorsTimeline()
-        scroll = QScrollArea()
-        scroll.setWidgetResizable(True)
+        scroll = scrolled(self.timeline)
         scroll.setMaximumHeight(TIMELINE_HEIGHT)
         scroll.setMinimumHeight(LEAST_TIMELINE_HEIGHT)
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        scroll.setFrameShape(QScrollArea.Shape.NoFrame)
-        scroll.setWidget(self.timeline)
         halves = in_halves((self.table, 3), (self.stack, 1), across=True)
         halves.setSizes([720, 280])
         shown = QWidget()

@@ -15,13 +15,13 @@ from PySide6.QtGui import (
     QTextCursor,
     QTextDocument,
 )
-from PySide6.QtWidgets import QLabel, QPlainTextEdit, QPushButton, QWidget
+from PySide6.QtWidgets import QPlainTextEdit, QWidget
 
 from gpudash.session.watching.output.log import OutputLine, OutputLog
 from gpudash.ui.colours import DARK, Palette
-from gpudash.ui.widgets.labels import search_field
+from gpudash.ui.widgets.labels import search_field, worded_button
 from gpudash.ui.widgets.layouts import in_column, in_row
-from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
+from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.units import format_count
 
 MOST_LINES = 10_000
@@ -52,8 +52,8 @@ class OutputPane(QWidget):
 
     reported = Signal(str)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._program = ""
         self._number = 0
         self._behind = 0
@@ -62,10 +62,12 @@ class OutputPane(QWidget):
         self.text = OutputText()
         self.search = search_field("Find", "Find in the output", "Enter finds the next, Shift+Enter the one before")
         self.search.setMaximumWidth(240)
-        self._matches = _muted()
-        self.status = _muted()
-        self.follow_button = _button("Follow", "Show the newest lines again (End)", self.follow)
-        copy = _button("Copy all", "Copy every line that is kept; Ctrl+C copies the selected ones", self.copy_all)
+        self._matches = PlainLabel(role="muted")
+        self.status = PlainLabel(role="muted")
+        tip = "Show the newest lines again (End)"
+        self.follow_button = worded_button("Follow", tip, self.follow, role="chip", tab_only=True)
+        tip = "Copy every line that is kept; Ctrl+C copies the selected ones"
+        copy = worded_button("Copy all", tip, self.copy_all, role="chip", tab_only=True)
         head = in_row(
             self.search, self._matches, 1, self.status, self.follow_button, copy, margins=(8, 3, 8, 3), spacing=8
         )
@@ -214,16 +216,15 @@ class OutputPane(QWidget):
         else:
             state = "Paused"
         text = " · ".join(filter(None, (self._program, left_out, state)))
-        if self.status.text() != text:
-            self.status.setText(text)
+        self.status.setText(text)
         self.follow_button.setVisible(not self._following)
 
 
 class OutputText(QPlainTextEdit):
     """The lines, with "err" beside those from standard error."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._palette = DARK
         self.adding = False
         self.setReadOnly(True)
@@ -321,16 +322,3 @@ def _lines(count: int) -> str:
 
 def _left_out(count: int) -> str:
     return f"{_lines(count)} {'was' if count == 1 else 'were'} left out"
-
-
-def _muted() -> QLabel:
-    return PlainLabel(role="muted")
-
-
-def _button(text: str, tip: str, act: object) -> QPushButton:
-    button = QPushButton(text)
-    button.setProperty("role", "chip")
-    button.setToolTip(plain_tip(tip))
-    button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-    button.clicked.connect(act)
-    return button

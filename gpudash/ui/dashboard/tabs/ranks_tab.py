@@ -6,40 +6,28 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from PySide6.QtCore import QItemSelectionModel, QRectF, Qt, Signal
-from PySide6.QtGui import QAction, QColor, QGuiApplication, QPainter, QPalette
-from PySide6.QtWidgets import (
-    QAbstractItemView,
-    QHeaderView,
-    QStyledItemDelegate,
-    QStyleOptionViewItem,
-    QTableView,
-    QWidget,
-)
+from PySide6.QtGui import QAction, QColor, QGuiApplication, QPainter
+from PySide6.QtWidgets import QAbstractItemView, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from gpudash.devices.names import shown_name
 from gpudash.system.foreign_text import tab_separated
 from gpudash.telemetry.ranks.rows import RankPlace, RankRow, rank_rows, rest_text, sentence
 from gpudash.telemetry.store import Store
-from gpudash.ui.colours import DARK, LIGHT, luminance
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel
-from gpudash.ui.widgets.tables import ARROW_ROOM, ROW_PX, Column, Index, RowsModel
+from gpudash.ui.widgets.tables import ARROW_ROOM, ROW_PX, Column, Index, RowsModel, RowsView
 from gpudash.ui.widgets.text_size import scaled
+from gpudash.ui.widgets.theme import palette_of
 from gpudash.units import format_bytes, format_count, format_duration, format_percent
 
 NOTHING = "-"
 
 
-def _bytes(size: int | None) -> str:
-    if size is None:
+def _known(value: Any, label: Callable[[Any], str]) -> str:
+    """A value as text."""
+    if value is None:
         return NOTHING
-    return format_bytes(size)
-
-
-def _share(share: float | None) -> str:
-    if share is None:
-        return NOTHING
-    return format_percent(share)
+    return label(value)
 
 
 Cell = Callable[[RankRow], str]
@@ -50,35 +38,39 @@ COLUMNS: tuple[tuple[str, Column, Cell], ...] = (
     (
         "step",
         Column("step", right=True, tip="The newest step that all ranks have completed"),
-        lambda row: NOTHING if row.step is None else format_count(row.step),
+        lambda row: _known(row.step, format_count),
     ),
     (
         "step_s",
         Column("step time", right=True, tip="Median: of the last minute, and of all steps once the run is over"),
-        lambda row: NOTHING if row.step_s is None else format_duration(row.step_s),
+        lambda row: _known(row.step_s, format_duration),
     ),
-    ("computing", Column("computing", right=True, tip="Share of the step"), lambda row: _share(row.computing)),
+    (
+        "computing",
+        Column("computing", right=True, tip="Share of the step"),
+        lambda row: _known(row.computing, format_percent),
+    ),
     (
         "communicating",
         Column("communicating", right=True, tip="Share of the step: the least time that any rank was blocked in it"),
-        lambda row: _share(row.communicating),
+        lambda row: _known(row.communicating, format_percent),
     ),
     (
         "waiting",
         Column("waiting", right=True, tip="Share of the step that it was blocked beyond that: it waits for others"),
-        lambda row: _share(row.waiting),
+        lambda row: _known(row.waiting, format_percent),
     ),
     (
         "loading",
         Column("input", right=True, tip="Share of the step that it waited for its next batch"),
-        lambda row: _share(row.loading),
+        lambda row: _known(row.loading, format_percent),
     ),
     (
         "peak_bytes",
         Column("peak memory", right=True, tip="Allocated on a GPU, else of the rank's process"),
-        lambda row: _bytes(row.peak_bytes),
+        lambda row: _known(row.peak_bytes, format_bytes),
     ),
-    ("capacity_bytes", Column("capacity", right=True), lambda row: _bytes(row.capacity_bytes)),
+    ("capacity_bytes", Column("capacity", right=True), lambda row: _known(row.capacity_bytes, format_bytes)),
     ("state", Column("state"), lambda row: row.state),
     ("remark", Column("stands out", wide=True), lambda row: row.remark),
 )
@@ -149,10 +141,7 @@ class RankShareDelegate(QStyledItemDelegate):
         share = index.data(Qt.ItemDataRole.UserRole)
         if not isinstance(share, float):
             return
-        window = option.palette.color(QPalette.ColorRole.Window)
-        colours = LIGHT
-        if luminance(window.name()) < 0.5:
-            colours = DARK
+        colours = palette_of(option.palette)
         cell = QRectF(option.rect).adjusted(8, 0, -8, -2)
         track = QRectF(cell.left(), cell.bottom() - BAR_PX, cell.width(), BAR_PX)
         painter.fillRect(track, QColor(colours.grid))
@@ -169,12 +158,12 @@ class RanksTab(QWidget):
 
     chosen = Signal(object)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.label = PlainLabel(EMPTY, wraps=True)
         self.label.setContentsMargins(8, 3, 8, 3)
         self.model = RanksModel(self)
-        self.view = QTableView()
+        self.view = RowsView("Ranks")
         self._widths: list[int] = []
         self._prepare_view()
         copy = QAction("Copy values", self.view)
@@ -190,18 +179,9 @@ class RanksTab(QWidget):
     def _prepare_view(self) -> None:
         view = self.view
         view.setModel(self.model)
-        view.setAccessibleName("Ranks")
-        view.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         view.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
-        view.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
-        view.setShowGrid(False)
-        view.setTabKeyNavigation(False)
-        view.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
-        view.verticalHeader().hide()
         view.verticalHeader().setDefaultSectionSize(scaled(ROW_PX))
         header = view.horizontalHeader()
-        header.setHighlightSections(False)
-        header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
         header.setStretchLastSection(True)
         header.setSortIndicator(0, Qt.SortOrder.AscendingOrder)
         view.setSortingEnabled(True)
@@ -227,8 +207,7 @@ class RanksTab(QWidget):
 
     def show_ranks(self, rows: Sequence[RankRow], text: str) -> None:
         """Show these rows; a rank stays selected wherever its row moves."""
-        if self.label.text() != text:
-            self.label.setText(text or EMPTY)
+        self.label.setText(text or EMPTY)
         kept = self.selected_rank
         self.model.show_rows(rows)
         for place, (field, _column, _write) in enumerate(COLUMNS):

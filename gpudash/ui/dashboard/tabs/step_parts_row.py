@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent
-from PySide6.QtWidgets import QSizePolicy, QWidget
+from PySide6.QtWidgets import QSizePolicy
 
 from gpudash.telemetry.results.step_parts import StepParts
 from gpudash.ui.colours import DARK, text_on
@@ -33,8 +33,8 @@ PADDING, GAP = 3, 10
 class StepPartsRow(PaintedWidget):
     """Draws the parts of a step; hidden if they are unknown. The tooltip has the full text."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(DARK, parent)
+    def __init__(self) -> None:
+        super().__init__(DARK)
         self._parts: StepParts | None = None
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self.setAccessibleName("Parts of a step")

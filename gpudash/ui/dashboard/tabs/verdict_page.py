@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QGuiApplication, QPainter, QPaintEvent, QPalette, QPen, QPolygonF
-from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtGui import QColor, QGuiApplication, QPainter, QPaintEvent, QPen, QPolygonF
+from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QScrollArea, QSizePolicy, QWidget
 
 from gpudash.telemetry.results.outcome import (
     comparison_rows,
@@ -21,10 +21,11 @@ from gpudash.telemetry.results.outcome import (
     shares_text,
     trust_text,
 )
-from gpudash.ui.colours import DARK, LIGHT, Palette, luminance
-from gpudash.ui.widgets.labels import worded_button, worded_label
-from gpudash.ui.widgets.layouts import in_row
+from gpudash.ui.colours import Palette
+from gpudash.ui.widgets.labels import set_role, worded_button, worded_label
+from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
+from gpudash.ui.widgets.theme import palette_of
 from gpudash.units import format_duration, format_percent
 
 HEIGHT = 16
@@ -47,9 +48,7 @@ class Painted(QWidget):
     @property
     def colours(self) -> Palette:
         """The theme's colours."""
-        if luminance(self.palette().color(QPalette.ColorRole.Window).name()) < 0.5:
-            return DARK
-        return LIGHT
+        return palette_of(self.palette())
 
     def describe(self, text: str) -> None:
         """Set the accessible description and tooltip to what is painted, in words."""
@@ -226,8 +225,8 @@ class VerdictPage(QScrollArea):
 
     again = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.setWidgetResizable(True)
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setAccessibleName("Verdict of the comparison")
@@ -243,29 +242,28 @@ class VerdictPage(QScrollArea):
         self._cells: list[dict[str, QLabel]] = [{}, {}]
         self._bars = [(SpreadBar(), ShareBar()), (SpreadBar(), ShareBar())]
         self._ratios = {name: worded_label("figure-small", wraps=False) for name in ("", "compute", "whole", "of")}
-        self.copy_button = worded_button("Copy", "Copy the verdict and its figures as text", self.copy)
-        self.again_button = worded_button("Run again", "Run the same comparison again", self.again.emit)
+        self.copy_button = worded_button("Copy", "Copy the verdict and its figures as text", self.copy, tab_only=True)
+        self.again_button = worded_button("Run again", "Run the same comparison again", self.again.emit, tab_only=True)
         self._build()
 
     def _build(self) -> None:
         panel = QWidget()
         panel.setProperty("role", "scrolled")
-        rows = QVBoxLayout(panel)
-        rows.setContentsMargins(14, 10, 14, 10)
-        rows.setSpacing(6)
-        top = in_row(self._word, (self.trust, 1), spacing=12)
-        for button in (self.copy_button, self.again_button):
-            button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-            top.addWidget(button)
-        rows.addLayout(top)
-        rows.addWidget(self.headline)
-        rows.addWidget(self.because)
-        rows.addWidget(self.what)
+        top = in_row(self._word, (self.trust, 1), self.copy_button, self.again_button, spacing=12)
         self._figures.setLayout(self._table())
-        rows.addWidget(self._figures)
-        rows.addWidget(self.graph)
-        rows.addWidget(self.notes)
-        rows.addStretch(1)
+        in_column(
+            top,
+            self.headline,
+            self.because,
+            self.what,
+            self._figures,
+            self.graph,
+            self.notes,
+            1,
+            parent=panel,
+            margins=(14, 10, 14, 10),
+            spacing=6,
+        )
         self.setWidget(panel)
 
     def height_within(self, width: int) -> int:
@@ -344,10 +342,7 @@ class VerdictPage(QScrollArea):
         word, headline = verdicts.get(outcome, ""), str(result["headline"])
         self._word.setText(word)
         self._word.setVisible(not headline.lower().startswith(word.lower()))  # else the word appears twice
-        if self._word.property("role") != ROLES.get(outcome):
-            self._word.setProperty("role", ROLES.get(outcome))
-            self._word.style().unpolish(self._word)
-            self._word.style().polish(self._word)
+        set_role(self._word, ROLES.get(outcome, ""))
         self.headline.setText(headline)
         self.because.setText(str(result["because"]))
         self.because.setVisible(bool(result["because"]))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QWidget
+from PySide6.QtWidgets import QFrame, QSizePolicy, QWidget
 
 from gpudash.drawing.axes import Unit
 from gpudash.telemetry.comparing import ComparedRun, Curve
@@ -19,7 +19,7 @@ from gpudash.ui.plots.time_axis import TimeAxis
 from gpudash.ui.plots.view import SharedAxis
 from gpudash.ui.recordings.compare.plots import OverlayPlot, draw_together
 from gpudash.ui.widgets.fields import ChoiceField
-from gpudash.ui.widgets.layouts import in_column
+from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel
 
 APART = "A and B do not overlap: drag B over A."
@@ -84,8 +84,8 @@ def _subjects(runs: Sequence[ComparedRun]) -> dict[str, _Subject]:
 class Overlay(QFrame):
     """The plots, one below the other."""
 
-    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, palette: Palette) -> None:
+        super().__init__()
         self.setProperty("role", "panel")
         self._palette = palette
         self._runs: Sequence[ComparedRun] = ()
@@ -102,9 +102,7 @@ class Overlay(QFrame):
         self.difference = OverlayPlot(MINUS.upper(), "loss", "", self.axis, palette, signed=True)
         self.difference.outdated.connect(self.touch)
         self.places = TimeAxis(palette)
-        self.quantity = ChoiceField()
-        self.quantity.setAccessibleName("Quantity whose difference is drawn")
-        self.quantity.setToolTip("What the lowest plot subtracts")
+        self.quantity = ChoiceField("Quantity whose difference is drawn", "What the lowest plot subtracts")
         self.quantity.currentIndexChanged.connect(lambda _row: self.touch())
         self.readout = PlainLabel(role="muted", wraps=True)
         self.readout.setToolTip("A double click shows everything again")
@@ -130,15 +128,11 @@ class Overlay(QFrame):
 
     def _chooser(self) -> QWidget:
         self._chooser_row = QWidget()
-        row = QHBoxLayout(self._chooser_row)
-        row.setContentsMargins(4, 2, 0, 0)
         text = PlainLabel(f"{MINUS} of", role="muted")
-        row.addWidget(text)
-        row.addWidget(self.quantity)
         self.apart = PlainLabel(role="legend", wraps=True)
         self.apart.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         self.apart.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        row.addWidget(self.apart, 1)
+        in_row(text, self.quantity, (self.apart, 1), parent=self._chooser_row, margins=(4, 2, 0, 0))
         return self._chooser_row
 
     def set_runs(self, runs: Sequence[ComparedRun]) -> None:

@@ -60,8 +60,8 @@ class LegendRow:
 class LetterLegend(QWidget):
     """One row per letter: the letter, a sample of its line, and its meaning."""
 
-    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, palette: Palette) -> None:
+        super().__init__()
         self._palette = palette
         self._rows: Sequence[LegendRow] = ()
         self._cells: list[QWidget] = []
@@ -180,11 +180,10 @@ class OverlayPlot(TimePlot):
         palette: Palette,
         *,
         signed: bool = False,
-        parent: QWidget | None = None,
     ) -> None:
         self._signed = signed
         spec = PlotSpec(title, title, (), unit, lines=(_ZERO,) if signed else (), unit_name=unit_name)
-        super().__init__(spec, axis, palette, parent)
+        super().__init__(spec, axis, palette)
         self._axis = axis
         self.gestures.reset.connect(self.reset_y)
         self.gestures.reset.connect(axis.show_whole)

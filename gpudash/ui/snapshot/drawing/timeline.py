@@ -72,8 +72,8 @@ class Timeline(QWidget):
 
     picked = Signal(object)
 
-    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, palette: Palette) -> None:
+        super().__init__()
         self._palette = palette
         self.levels: Levels | None = None
         self._requests: RequestLog | None = None

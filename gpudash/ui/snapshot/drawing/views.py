@@ -19,13 +19,7 @@ from PySide6.QtGui import (
     QPen,
     QResizeEvent,
 )
-from PySide6.QtWidgets import (
-    QCheckBox,
-    QScrollArea,
-    QSizePolicy,
-    QToolTip,
-    QWidget,
-)
+from PySide6.QtWidgets import QCheckBox, QSizePolicy, QToolTip, QWidget
 
 from gpudash.memory.frames import Frame, is_library
 from gpudash.memory.snapshot.history.phases import NO_STACK
@@ -36,7 +30,7 @@ from gpudash.ui.snapshot.drawing.call_tree import Box, Branch, beneath, branch_t
 from gpudash.ui.snapshot.selection import Path, Selection
 from gpudash.ui.snapshot.study import Study
 from gpudash.ui.widgets.labels import worded_button
-from gpudash.ui.widgets.layouts import in_column, in_row
+from gpudash.ui.widgets.layouts import in_column, in_row, scrolled
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.theme import PaintedWidget
 from gpudash.units import format_bytes, format_count, format_like, format_percent
@@ -55,7 +49,7 @@ EDGE = 0.55
 """Share of the background in the colour of a box's outline."""
 
 
-class TreeView(QWidget):
+class TreeView(PaintedWidget):
     """Draws a call tree as boxes.
 
     Signals:
@@ -64,9 +58,8 @@ class TreeView(QWidget):
 
     zoomed = Signal(object)
 
-    def __init__(self, name: str, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._palette = palette
+    def __init__(self, name: str, palette: Palette) -> None:
+        super().__init__(palette)
         self._root: Branch | None = None
         self._path: Path = ()
         self._search = ""
@@ -90,10 +83,7 @@ class TreeView(QWidget):
             search: branches without this text in their name are drawn fainter.
         """
         self._root, self._search, self._curve_of = root, search.lower(), curve_of
-        if beneath(root, path) is not None:
-            self._path = path
-        else:
-            self._path = ()
+        self._path = path if beneath(root, path) is not None else ()
         self._boxes = None
         self._at = 0
         largest = ", ".join(f"{branch_text(b)} {format_bytes(b.bytes)}" for b in root.children[:3])
@@ -102,10 +92,8 @@ class TreeView(QWidget):
         self.update()
 
     def set_palette(self, palette: Palette) -> None:
-        """Use these colours."""
-        self._palette = palette
         self._mixtures = {}
-        self.update()
+        super().set_palette(palette)
 
     def boxes(self) -> list[Box]:
         """The boxes drawn, the outermost first."""
@@ -250,9 +238,8 @@ class TreeView(QWidget):
     def tip(self, box: Box) -> str:
         """The tooltip of a box."""
         branch = box.branch
-        if self._root is None:
-            whole = 1
-        else:
+        whole = 1
+        if self._root is not None:
             whole = max(1, self._root.bytes)
         share = format_percent(branch.bytes / whole)
         place = ""
@@ -299,8 +286,8 @@ class TreePane(QWidget):
     library_toggled = Signal(bool)
     narrowed = Signal(object)
 
-    def __init__(self, view: TreeView, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, view: TreeView, palette: Palette) -> None:
+        super().__init__()
         self.view = view
         self.palette_ = palette
         self.path: Path = ()
@@ -315,20 +302,12 @@ class TreePane(QWidget):
         self.library.setToolTip("Show the lines of torch and of the standard library too")
         self.library.toggled.connect(self.library_toggled)
         self.view.zoomed.connect(self._zoomed)
-        row = in_row((self._crumbs, 1), spacing=6)
-        for control in (self.only, self.out, self.library):
-            row.addWidget(control)
-        column = in_column(row, parent=self, margins=(4, 6, 4, 2), spacing=4)
+        row = in_row((self._crumbs, 1), self.only, self.out, self.library, spacing=6)
+        shown: QWidget = view
         if isinstance(view, Icicle):
-            scroll = QScrollArea()
-            scroll.setWidgetResizable(True)
-            scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-            scroll.setWidget(view)
-            column.addWidget(scroll, 1)
-        else:
-            column.addWidget(view, 1)
+            shown = scrolled(view)
         self.legend = CategoryLegend(palette)
-        column.addWidget(self.legend)
+        in_column(row, (shown, 1), self.legend, parent=self, margins=(4, 6, 4, 2), spacing=4)
         self._zoomed(())
 
     def set_palette(self, palette: Palette) -> None:
@@ -384,8 +363,8 @@ def icicle_pane(palette: Palette) -> TreePane:
 class CategoryLegend(PaintedWidget):
     """Colour swatches with names, in one row, as many as fit."""
 
-    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(palette, parent)
+    def __init__(self, palette: Palette) -> None:
+        super().__init__(palette)
         self._entries: list[tuple[str, str]] = []
         self.setMinimumHeight(self.fontMetrics().height() + 2)
 
@@ -422,8 +401,8 @@ class BlocksPane(QWidget):
 
     chosen = Signal(int)
 
-    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, palette: Palette) -> None:
+        super().__init__()
         self._palette = palette
         self._study: Study | None = None
         self._map: Map | None = None
@@ -464,12 +443,9 @@ class BlocksPane(QWidget):
         assert self._study is not None and self._map is not None
         found = self._map
         segment = found.segments[found.segment_at(place)]
-        kind = "large"
-        if segment.is_small:
-            kind = "small"
-        if segment.pool == (0, 0):
-            pool = ""
-        else:
+        kind = "small" if segment.is_small else "large"
+        pool = ""
+        if segment.pool != (0, 0):
             pool = f", private pool {segment.pool}"
         of = f"segment of {format_bytes(segment.size)} at {segment.address:#x}, {kind}, stream {segment.stream}{pool}"
         if block == IDLE:
@@ -480,9 +456,8 @@ class BlocksPane(QWidget):
         life = int(found.life[block])
         size, requested, stack = int(lives.bytes[life]), int(lives.requested[life]), int(lives.stack[life])
         name = self._study.history.categories[int(lives.category[life])]
-        if name == NO_STACK:
-            category = ""
-        else:
+        category = ""
+        if name != NO_STACK:
             category = f"{name}, "
         state = ""
         if bool(found.waits[block]):
