@@ -35,7 +35,7 @@ def without_collection() -> Iterator[None]:
 
 
 def collect_due() -> None:
-    """Collect the oldest generation that is due, as Python itself would (CPython, gc_collect_generations).
+    """Collect the oldest generation that is due, as Python itself would (CPython 3.11, gc_collect_generations).
 
     For a process with automatic collection disabled; call it from one thread regularly.
     """
@@ -44,6 +44,30 @@ def collect_due() -> None:
     for generation in (2, 1, 0):
         threshold = gc.get_threshold()[generation]
         # A threshold of 0 disables a generation.
-        if threshold and gc.get_count()[generation] > threshold:
+        if threshold and gc.get_count()[generation] > threshold and (generation < 2 or _many_have_become_old()):
             gc.collect(generation)
+            if generation == 2:
+                _remember_old()
             return
+
+
+_old_after_full = 0
+"""Objects in the oldest generation when all of it had been collected last."""
+
+
+def _many_have_become_old() -> bool:
+    """Whether a quarter more objects are old than after the last full collection.
+
+    Python waits for that too (``long_lived_pending``): the time of full collections then grows with what is made, not
+    with its square. Among the objects of a window and of torch one takes some 0.1 s.
+    """
+    return len(gc.get_objects(generation=2)) > (1 + OLD_SHARE) * _old_after_full
+
+
+def _remember_old() -> None:
+    global _old_after_full
+    _old_after_full = len(gc.get_objects(generation=2))
+
+
+OLD_SHARE = 0.25
+"""From CPython's gc_collect_generations: ``long_lived_pending < long_lived_total / 4``."""

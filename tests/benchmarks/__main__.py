@@ -55,7 +55,7 @@ SMALL: dict[str, dict[str, float]] = {
     "snapshot_analysis": {"EVENTS": 50_000},
     "snapshot_reading": {"EVENTS": 50_000},
     "step_clock": {"STEPS": 200, "ROUNDS": 1},
-    "watching": {"PAIRS": 2},
+    "watching": {"PAIRS": 2, "HISTORY_PAIRS": 2},
 }
 """Constants of the benchmarks that are less for ``--once-small``."""
 

@@ -176,6 +176,32 @@ def test_a_long_failure_and_its_remedy_take_two_rows_and_are_whole(open_stage: O
     assert not any(one.cut for one in stage.canvas.drawn)
 
 
+def test_the_names_of_figures_beside_one_another_are_apart_and_a_cpu_is_named_in_place_of_a_card(
+    open_stage: Opening,
+) -> None:
+    stage = open_stage([PRECISIONS], (1024, 768))
+    (*_others, picture) = PRECISIONS.pictures(PRECISIONS, PlayedScene(results_of(PRECISIONS), device="cpu"))
+    stage.canvas.show_picture(picture)
+    stage.grab()
+    names = [one.place for one in stage.canvas.drawn if one.text in ("items/s, CPU", "peak")]
+    assert len(names) == 6
+    assert min(after.left() - before.right() for before, after in zip(names[::2], names[1::2], strict=True)) >= 8
+    assert "CPU, without a card" in [one.text for one in stage.canvas.drawn]
+
+
+def test_no_sentence_is_in_smaller_type_than_the_remark_beside_it(open_stage: Opening) -> None:
+    stage = open_stage([MINE], (1024, 768))
+    remark = "instead: losses.append(loss.item())"
+    whole = "Line 5 asks for 36 MiB more, but 249 MiB of 256 MiB are taken: full."
+    for words in range(4, 15):
+        sentence = " ".join(whole.split()[:words])
+        stage.canvas.show_picture(StagePicture("", sentence=sentence, remark=remark, tone="wrong"))
+        stage.grab()
+        *_others, first, last = (one for one in stage.canvas.drawn if one.text != "nothing yet")
+        assert last.text == remark and first.place.height() >= last.place.height() - 1, sentence
+        assert not first.cut and not last.cut
+
+
 def test_the_name_of_a_long_expression_is_whole_and_has_its_figure(open_stage: Opening) -> None:
     stage = open_stage([MINE], (1024, 768))
     block = StageBlock("y.sum().backward() ×2", 16.0 * MIB, "temporary", named=False, remark="no name")

@@ -29,6 +29,7 @@ from gpudash.session.predicting.estimator import Problem
 from gpudash.session.predicting.measured import MeasuredRun
 from gpudash.telemetry.records import Sample, StepFinished
 from gpudash.ui.colours import Palette
+from gpudash.ui.plots.legend import LegendEntry
 from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.widgets.theme import apply_colours
 from gpudash.ui.window.main_window import MainWindow
@@ -106,6 +107,18 @@ def test_the_highest_point_that_is_drawn_is_the_predicted_one_to_the_byte(
     panels = plot.canvas.ghost.drawn
     assert [panel.step for panel, _, _ in panels] == [2, 0]
     assert [int(columns.edges[-1].max()) for _, _, columns in panels] == [3 * GIB + 1, 3 * GIB + 1]
+
+
+def test_where_names_are_many_the_legend_has_those_of_what_is_largest(window: MainWindow, session: FakeSession) -> None:
+    thin = ("context", "weights", "optimizer state", "gradients", "inputs", "workspace")
+    ribbons = {**{name: np.full(1900, 8.0 * MIB) for name in thin}, "activations": np.full(1900, float(GIB))}
+    ribbons["temporary"] = np.full(1900, float(GIB))
+    session.estimates.report(FITTING, ghost=Ghost.of(ribbons, MARKS, capacity=8 * GIB, limit=8 * GIB))
+    window.resize(1000, 700)
+    settle(window)
+    entries = memory(window).legend.findChildren(LegendEntry)
+    named = [entry.spec.name for entry in entries if entry.isVisible()]
+    assert {"activations", "temporary"} <= set(named) and len(named) < len(ribbons), named
 
 
 def test_where_an_earlier_step_held_more_that_step_is_shown_and_its_parts_come_to_the_peak(

@@ -64,7 +64,7 @@ def test_the_folder_of_a_report_opens_under_the_folders_name(window: MainWindow,
 def test_from_the_command_line_the_folder_of_a_report_opens_under_the_folders_name_too(
     window: MainWindow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(file: FoundFile) -> tuple[int, bool]:
+    def run(_simulation: object, *, file: FoundFile) -> tuple[int, bool]:
         window.workspace.open_file(file)
         return 0, True
 

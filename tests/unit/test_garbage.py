@@ -91,6 +91,26 @@ def test_what_outlived_the_young_generation_is_collected_in_its_turn() -> None:
     assert _left() == 0
 
 
+@pytest.mark.usefixtures("off")
+def test_all_is_collected_only_once_a_quarter_more_has_become_old() -> None:
+    kept: list[object] = []
+
+    def age(count: int) -> None:
+        kept.extend([] for _ in range(count))
+        for _ in range(gc.get_threshold()[2] + 1):
+            gc.collect(1)
+        collect_due()
+
+    age(len(gc.get_objects()))
+    old = _Node()
+    gc.collect(1)
+    del old
+    age(0)
+    assert _left() == 1
+    age(len(gc.get_objects()))
+    assert _left() == 0
+
+
 PROGRAM = """
 import gc, sys, threading
 from gpudash.telemetry.records import Note, Topic

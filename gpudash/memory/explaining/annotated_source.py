@@ -102,7 +102,14 @@ def source_files(found: Explanation, change: Remedy | None, folder: str) -> list
     return sorted(sizes, key=lambda file: -sizes[file])
 
 
-def read_source(found: Explanation, file: str, change: Remedy | None, folder: str) -> AnnotatedSource | None:
+def read_source(
+    found: Explanation,
+    file: str,
+    change: Remedy | None,
+    folder: str,
+    held: Mapping[int, int] | None = None,
+    growth: Mapping[int, float] | None = None,
+) -> AnnotatedSource | None:
     """A file with the facts about its lines; ``None`` if it cannot be read and none of it was stored.
 
     Args:
@@ -110,8 +117,11 @@ def read_source(found: Explanation, file: str, change: Remedy | None, folder: st
         file: one of `source_files`.
         change: the change to show in it.
         folder: the program's folder, to which paths of diffs are relative.
+        held: bytes by line at another moment; ``None`` for the moment that is explained.
+        growth: bytes that a line keeps from every step, at any moment; ``None`` for those that are explained.
     """
-    kept = {number: line for number, line in _kept(found, file, change, folder) if number > 0}
+    kept = dict.fromkeys(held or (), "")
+    kept |= {number: line for number, line in _kept(found, file, change, folder) if number > 0}
     text: str | None = None
     why = f"{short(file)} is not on this computer"
     try:
@@ -124,17 +134,18 @@ def read_source(found: Explanation, file: str, change: Remedy | None, folder: st
             why = f"{why}: {error.strerror}"
     if text is not None:
         lines = text.split("\n")
-        if all(number <= len(lines) and lines[number - 1].strip() == line.strip() for number, line in kept.items()):
+        known = {number: line for number, line in kept.items() if line}
+        if all(number <= len(lines) and lines[number - 1].strip() == line.strip() for number, line in known.items()):
             if text.endswith("\n"):
                 lines.pop()
             rows = [SourceRow(number, _shown(line)) for number, line in enumerate(lines[:MOST_ROWS], 1)]
-            return _annotated(found, file, rows, change, folder, "")
+            return _annotated(found, file, rows, change, folder, "", held, growth)
         why = f"{short(file)} has changed since the run"
         kept = {number: _indented(number, line, lines) for number, line in kept.items()}
     if not kept:
         return None
     rows = list(_with_gaps(kept))
-    return _annotated(found, file, rows, change, folder, f"{why}; these are the lines that the run kept.")
+    return _annotated(found, file, rows, change, folder, f"{why}; these are the lines that the run kept.", held, growth)
 
 
 def held_source(file: str, held: Mapping[int, int], growth: Mapping[int, float]) -> AnnotatedSource | None:
@@ -161,18 +172,23 @@ def held_source(file: str, held: Mapping[int, int], growth: Mapping[int, float])
 
 
 def _annotated(
-    found: Explanation, file: str, rows: Sequence[SourceRow], change: Remedy | None, folder: str, note: str
+    found: Explanation,
+    file: str,
+    rows: Sequence[SourceRow],
+    change: Remedy | None,
+    folder: str,
+    note: str,
+    held: Mapping[int, int] | None,
+    growth: Mapping[int, float] | None,
 ) -> AnnotatedSource:
-    held: dict[int, int] = defaultdict(int)
-    for owner in found.owners:
-        # This line was only the first to need a workspace; it does not hold it.
-        if owner.file == file and owner.line is not None and owner.category != WORKSPACE:
-            held[owner.line] += owner.bytes
-    fastest = max((growth.bytes_per_step for growth in found.growing), default=0.0)
-    grows = {}
-    for growth in found.growing:
-        if growth.file == file and growth.bytes_per_step >= GROWS_SHARE * fastest:
-            grows[growth.line] = growth.bytes_per_step
+    if held is None:
+        held = _held_in(found, file)
+    if growth is None:
+        growth = {one.line: one.bytes_per_step for one in found.growing if one.file == file}
+        fastest = max((one.bytes_per_step for one in found.growing), default=0.0)
+    else:
+        fastest = max(growth.values(), default=0.0)
+    grows = {number: rate for number, rate in growth.items() if rate > 0 and rate >= GROWS_SHARE * fastest}
     made = []
     for row in rows:
         remark = ""
@@ -191,6 +207,16 @@ def _annotated(
     if way is not None:
         front = min(way)
     return AnnotatedSource(file, tuple(made), way, note, front)
+
+
+def _held_in(found: Explanation, file: str) -> Mapping[int, int]:
+    """What the lines of a file held when memory ran out."""
+    held: dict[int, int] = defaultdict(int)
+    for owner in found.owners:
+        # This line was only the first to need a workspace; it does not hold it.
+        if owner.file == file and owner.line is not None and owner.category != WORKSPACE:
+            held[owner.line] += owner.bytes
+    return held
 
 
 def _with_changes(rows: Sequence[SourceRow], changes: Sequence[LineChange]) -> list[SourceRow]:

@@ -102,7 +102,7 @@ def remedy_rows(remedies: Sequence[Remedy], *, failed: bool = False) -> list[str
         remedies: the remedies.
         failed: whether a request had failed.
     """
-    return _columns([[remedy.change, *_facts(remedy, failed)] for remedy in remedies])
+    return in_columns([[remedy.change, *_facts(remedy, failed)] for remedy in remedies])
 
 
 def is_peak_so_far(remedy: Remedy) -> bool:
@@ -204,7 +204,7 @@ def _bars(explanation: Explanation) -> Iterator[str]:
         if part.kind != "barred":
             bar = "█" * max(1, round(part.bytes / largest * BAR_CELLS))
         rows.append([part_name(part), format_bytes(part.bytes), bar])
-    for line in _columns(rows):
+    for line in in_columns(rows):
         yield f"  {line}"
     yield f"  {total_text(explanation)}"
 
@@ -225,7 +225,7 @@ def _owner_lines(explanation: Explanation) -> list[str]:
     if not owners:
         return []
     rows = [["own", "total", "count", "per step", "what", "where"], *map(_cells, owners)]
-    lines = [f"  {line}" for line in _columns(rows)]
+    lines = [f"  {line}" for line in in_columns(rows)]
     rest = explanation.rest_bytes + sum(owner.bytes for owner in explanation.owners[SHOWN_OWNERS:])
     count = explanation.rest_owners + len(explanation.owners) - len(owners)
     if count:
@@ -244,7 +244,7 @@ def _cells(owner: Owner) -> list[str]:
     ]
 
 
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
+def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """Cells padded to columns; a column that is empty in every row is left out."""
     kept = [column for column in zip(*rows, strict=True) if any(column)]
     padded = [[cell.ljust(max(map(len, column))) for cell in column] for column in kept]

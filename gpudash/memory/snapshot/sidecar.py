@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from gpudash.memory.explaining.call_sites import SourceLine, no_source
 from gpudash.memory.explaining.explain import explain
 from gpudash.memory.explaining.memory_state import MemoryState, RefusedRequest
-from gpudash.memory.explaining.patches import with_patches
+from gpudash.memory.explaining.patches import line_changes, with_patches
 from gpudash.memory.explaining.remedies import REPLAY, ordered, without_others
 from gpudash.memory.explaining.whole_need import need_on_card, with_reruns_of
 from gpudash.memory.snapshot.command_line import UNKNOWN_COMMAND, ProgramCommand
@@ -89,7 +90,7 @@ class Sidecar:
         earlier = self.explanations.get(history.device.index)
         if earlier is None:
             return found
-        return with_reruns_of(found, earlier)
+        return with_reruns_of(with_kept_changes(found, earlier, self.command.folder, source), earlier)
 
 
 NOTHING = Sidecar()
@@ -127,6 +128,31 @@ def on_card(found: Explanation, history: History, card: MemoryState, source: Sou
     if card.simulated and explanation.remedies_note in (ENDS_HERE, NOTHING_BEFORE):
         explanation = explanation.with_remedies(explanation.remedies, f"{explanation.remedies_note} {WATCH_LARGER}")
     return explanation
+
+
+def with_kept_changes(found: Explanation, earlier: Explanation, folder: str, source: SourceLine) -> Explanation:
+    """``found`` with the changes of the program that the earlier explanation has, if the source is not as it was then.
+
+    Args:
+        found: a new explanation of the moment.
+        earlier: the stored explanation.
+        folder: the program's folder; "" if unknown.
+        source: reads lines of the program.
+    """
+    if earlier.requested_bytes != found.requested_bytes or any(remedy.patch for remedy in found.remedies):
+        return found
+    changes = (change for remedy in earlier.remedies for change in line_changes(remedy.patch) if change.removed)
+    for change in changes:
+        file = posixpath.join(folder or "/", change.file)
+        text = source(file, change.line)
+        if text.strip() == change.removed[0].strip():
+            continue
+        why = f"{file} cannot be read here"
+        if text or source(file, 1):
+            why = f"{file} has changed since"
+        note = f"{why}: the change is shown as the report kept it. {earlier.remedies_note}".strip()
+        return with_cause(found.with_remedies(earlier.remedies, note), found.cause or earlier.cause)
+    return found
 
 
 def with_cause(explanation: Explanation, cause: str) -> Explanation:

@@ -257,6 +257,8 @@ def _problem(played: PlayedScene, at: int) -> str:
 def _corner(played: PlayedScene) -> str:
     if played.simulated:
         return f"{played.device} · simulated: the CPU computes"
+    if played.device == "cpu":
+        return "CPU, without a card"
     return shown_name(played.device)
 
 

@@ -20,7 +20,7 @@ from gpudash.simulator.device.process_table import Holding, ProcessTable
 from gpudash.sources.simulated_gpus import MirroredCard
 from gpudash.system.foreign_files import source_line
 from gpudash.telemetry.explanation import Part
-from gpudash.telemetry.records import Event, Note, Topic
+from gpudash.telemetry.records import Event, Note, Topic, number_in
 
 if TYPE_CHECKING:
     from gpudash.agent.wire import Message
@@ -364,9 +364,7 @@ class WatchedMemory:
         if pid is not None:
             started = {user: one for user, one in using.items() if user != pid and one.command}
         listed = {process.pid: process.bytes for process in around.processes}
-        usual = None
-        if memory is not None:
-            usual = measured_context(memory)
+        usual = measured_context(memory)
         children = tuple(
             self._other(user, listed.get(user) or _held(one, device, one.contexts.get(device, usual)))
             for user, one in started.items()
@@ -619,9 +617,9 @@ def _figures(found: Any) -> Figures | None:
     # It comes from the program and is untrusted: drop what is not a 64-bit number.
     figures: dict[str, int | float] = {}
     for key, value in found.items():
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if is_number and 0 <= value < 2**63:
-            figures[str(key)] = value
+        number = number_in(value)
+        if number is not None and 0 <= number < 2**63:
+            figures[str(key)] = number
     if "allocated_bytes" in figures and "reserved_bytes" in figures:
         return figures
     return None

@@ -126,6 +126,10 @@ def course_of(store: Store, run: RunView, allocator: str) -> MemoryCourse:
         inside = (times >= run.began_s) & (times <= end_s)
         found.append((times[inside] - run.began_s, values[inside]))
     (times, reserved), (other_times, allocated) = found
+    held = np.flatnonzero(reserved > 0)
+    if run.ended_s is not None and len(held):
+        # A program frees all of it as it ends, which is no part of what it needed.
+        times, reserved = times[: held[-1] + 1], reserved[: held[-1] + 1]
     if len(times):
         if len(other_times):
             allocated = np.interp(times, other_times, allocated)

@@ -197,6 +197,9 @@ GROUND, FREE, PENDING, FIRST_CATEGORY = range(4)
 FAINT = 0.72
 """How much of the background is mixed into the colour of blocks outside the selection."""
 
+IDLE_GROUND = 0.7
+"""How much of the background is mixed into the colour of idle memory: blocks stand out from it."""
+
 Describe = Callable[[int, int], str]
 """(block or `IDLE`, offset) → text of the tooltip."""
 
@@ -336,7 +339,7 @@ class MemoryMap(QWidget):
     def _colours(self) -> NDArray[np.uint32]:
         """Colours by (index into the colour table, outside the selection, first pixel of a block)."""
         ground = QColor(self._palette.panel)
-        inside = [ground, QColor(self._palette.grid), QColor(self._palette.curves["forecast"])]
+        inside = [ground, idle_colour(self._palette), QColor(self._palette.curves["forecast"])]
         inside += [QColor(self._palette.curves[curve]) for curve in self._curves]
         rows = []
         for colour in inside:
@@ -417,3 +420,8 @@ class ScrolledMap(QScrollArea):
         # Before the base class lays out: it asks the map for its size hint.
         self._view.set_room(self.viewport().size())
         super().resizeEvent(event)
+
+
+def idle_colour(palette: Palette) -> QColor:
+    """The colour of memory between blocks: that of idle memory elsewhere, fainter."""
+    return mixed(QColor(palette.curves["idle"]), QColor(palette.panel), IDLE_GROUND)

@@ -282,7 +282,7 @@ class ExplanationPage(QWidget):
             [
                 PlotSpec(
                     id="when",
-                    title=f"WHEN · {shown_name(allocator)}",
+                    title="WHEN",  # the header names the device, and the curves need the room
                     curves=curves,
                     unit="bytes",
                     lines=(*capped, capacity),

@@ -13,8 +13,10 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QMenu, QPushButton, QTabWidget, QWidget
 
 from gpudash.devices.names import SIMULATED
+from gpudash.memory.explaining.annotated_source import AnnotatedSource, change_of, read_source, source_files
 from gpudash.memory.explaining.call_sites import SourceLine
 from gpudash.memory.explaining.explanation_text import evidence_text
+from gpudash.memory.request_log import HeldLine
 from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
 from gpudash.telemetry.explanation import Explanation, Growth
@@ -478,14 +480,34 @@ class SnapshotPage(QWidget):
 
 
 class LinesPane(HeldSource):
-    """The program's source, with the bytes that each line held at the selected moment."""
+    """The program's source, with the bytes that each line held at the selected moment and the change that helps."""
+
+    def __init__(self, palette: Palette) -> None:
+        super().__init__(palette)
+        self._study: Study | None = None
 
     def show_moment(self, study: Study, moment: int) -> None:
         """Show the bytes per line at a moment of a device, and what lines keep per step."""
+        self._study = study
         grows = {(line.file, line.line): line.bytes_per_step for line in study.growth}
         held = study.requests.held_by_line(moment)
         with_growth = {place: replace(one, growth=grows.get(place, 0.0)) for place, one in held.items()}
-        self.show_held(with_growth, HELD_AT.format(study.label(moment)))
+        without_owners = replace(study.explanation, owners=())
+        changed = source_files(without_owners, change_of(study.explanation), study.known.command.folder)
+        self.show_held(with_growth, HELD_AT.format(study.label(moment)), changed)
+
+    def read_file(self, file: str, held: Mapping[int, HeldLine]) -> AnnotatedSource:
+        """A file with the change in it; of one that cannot be read, the lines that a report kept."""
+        source = None
+        if self._study is not None:
+            known, found = self._study.known, self._study.explanation
+            stored = known.explanations.get(self._study.device.index, found)
+            sizes = {line: one.bytes for line, one in held.items()}
+            growth = {line: one.growth for line, one in held.items()}
+            source = read_source(stored, file, change_of(found), known.command.folder, sizes, growth)
+        if source is not None and any(row.kind != "gap" and row.text.strip() for row in source.rows):
+            return source
+        return super().read_file(file, held)
 
 
 class SettingsPane(QWidget):

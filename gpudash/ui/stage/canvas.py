@@ -98,7 +98,7 @@ class StageCanvas(PanelPainting):
         corner_font, small = self._font(AXIS), self._font(AXIS)
         small.setPixelSize(self._smallest)
         taken = QFontMetricsF(self._font(FIGURE, bold=True)).horizontalAdvance(picture.title) + 2
-        others = QFontMetricsF(small).horizontalAdvance(text) + taken + 3 * self._gap
+        others = QFontMetricsF(corner_font).horizontalAdvance(text) + taken + 3 * self._gap
         if others + QFontMetricsF(corner_font).horizontalAdvance(picture.corner) > place.width():
             corner_font = small
         width = min(QFontMetricsF(corner_font).horizontalAdvance(picture.corner) + 2, place.width() * 0.4)
@@ -500,28 +500,31 @@ class StageCanvas(PanelPainting):
         painter.setBrush(QBrush(QColor(grounds.get(picture.tone, good.name()))))
         painter.drawRoundedRect(place, 6, 6)
         inner = place.adjusted(self._gap, 0, -self._gap, 0)
-        remark_font = self._font(FIGURE)
+        bold, plain = self._font(FIGURE, bold=True), self._font(FIGURE)
         if self._is_long(picture, inner.width()):
             self._two_rows(painter, inner, picture, inks[picture.tone])
             return
-        width = 0.0
-        if picture.remark:
-            width = min(QFontMetricsF(remark_font).horizontalAdvance(picture.remark) + 2, inner.width() * 0.38)
-            room = QRectF(inner.right() - width, inner.top(), width, inner.height())
-            self._write(painter, room, picture.remark, remark_font, inks[picture.tone], Qt.AlignmentFlag.AlignRight)
-            width += self._gap
-        room = QRectF(inner.left(), inner.top(), inner.width() - width, inner.height())
-        self._write(painter, room, picture.sentence, self._font(FIGURE, bold=True), colours.text)
+        # Both in one size: else the sentence would shrink beside a remark that is less important.
+        while self._width_in_one_row(picture, bold, plain) > inner.width() and bold.pixelSize() > self._smallest:
+            for font in (bold, plain):
+                font.setPixelSize(font.pixelSize() - 1)
+        written = self._write(painter, inner, picture.sentence, bold, colours.text)
+        room = inner.adjusted(written.width() + self._gap, 0, 0, 0)
+        self._write(painter, room, picture.remark, plain, inks[picture.tone], Qt.AlignmentFlag.AlignRight)
 
     def _is_long(self, picture: StagePicture, width: float) -> bool:
         """Whether a sentence and its remark would have to shrink by more than a tenth in one row."""
         bold, plain = self._font(FIGURE, bold=True), self._font(FIGURE)
         for font in (bold, plain):
             font.setPixelSize(max(self._smallest, round(font.pixelSize() * 0.9)))
+        return self._width_in_one_row(picture, bold, plain) > width
+
+    def _width_in_one_row(self, picture: StagePicture, bold: QFont, plain: QFont) -> float:
+        """Width of a sentence with its remark in one row."""
         taken = QFontMetricsF(bold).horizontalAdvance(picture.sentence)
         if picture.remark:
             taken += QFontMetricsF(plain).horizontalAdvance(picture.remark) + self._gap
-        return taken > width
+        return taken
 
     def _two_rows(self, painter: QPainter, place: QRectF, picture: StagePicture, ink: str) -> None:
         """A long sentence in two rows, its remark at the end of the second; in smaller type only if it must be."""

@@ -59,8 +59,8 @@ class PanelPainting(StagePainting):
         value_line = self._line(PEAK)
         for number, (name, value) in enumerate(panel.figures):
             left = place.left() + width * number
-            upper = QRectF(left, place.top(), width - self._gap * 0.3, value_line)
-            lower = QRectF(left, upper.bottom(), width - self._gap * 0.3, place.height() - value_line)
+            upper = QRectF(left, place.top(), width - self._gap, value_line)
+            lower = QRectF(left, upper.bottom(), width - self._gap, place.height() - value_line)
             self._write(painter, upper, value, self._font(PEAK, bold=True), colours.text)
             self._write(painter, lower, name, self._font(AXIS), colours.muted)
 

@@ -94,6 +94,20 @@ def test_the_tab_is_named_for_both_and_reads_in_a_thread(open_runs: Open) -> Non
     assert "gpudash-comparison" not in [thread.name for thread in threading.enumerate()]
 
 
+def test_the_names_of_figures_are_whole_in_a_narrow_window_and_the_last_figures_are_scrolled_to(
+    open_runs: Open,
+) -> None:
+    document = open_runs(A, B)
+    for width in (1280, 1024, 900):
+        document.resize(width, 700)
+        QApplication.processEvents()
+        view = document.figures.view
+        assert view.columnWidth(0) >= view.sizeHintForColumn(0), width
+        scroller = view.horizontalScrollBar()
+        reached = view.horizontalHeader().length() - scroller.maximum()
+        assert reached <= view.viewport().width() + 1, width
+
+
 def test_figures_spell_the_sign_and_specs_begin_with_what_differs(open_runs: Open) -> None:
     document = open_runs(A, B)
     header = [column.title for column in document.figures.model.columns]

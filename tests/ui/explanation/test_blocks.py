@@ -8,16 +8,18 @@ from PySide6.QtGui import QColor, QImage, QPainter
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from gpudash.drawing.scene import SceneFrame
+from gpudash.drawing.scene import SceneDot, SceneFrame
 from gpudash.memory.explaining.explain import explain
 from gpudash.memory.explaining.memory_state import RefusedRequest
 from gpudash.memory.snapshot.explaining import chosen_moment
 from gpudash.memory.snapshot.history.history import History
 from gpudash.telemetry.explanation import BlockMap, Explanation
+from gpudash.telemetry.records import RunEnd, RunStarted, Sample
 from gpudash.telemetry.runs import Status
+from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
 from gpudash.ui.explanation.blocks import BlocksPanel, RefusedBlocks
-from gpudash.ui.explanation.comparison import ComparisonAxes, MemoryCourse, course_scene, styles
+from gpudash.ui.explanation.comparison import ComparisonAxes, MemoryCourse, course_of, course_scene, styles
 from gpudash.ui.explanation.memory_map import IDLE, map_of
 from gpudash.ui.plots.painting.scenes import paint_scene
 from gpudash.units import MIB
@@ -143,6 +145,20 @@ def test_the_plot_of_a_change_is_over_steps_with_the_old_curve_thin_behind_it(
     assert QColor(palette.muted) not in above, "the old run was over by then"
     old = [image.pixelColor(column, row) for column in range(60, 260) for row in range(20, 200)]
     assert any(_near(colour, QColor(palette.muted)) for colour in old)
+
+
+def test_where_memory_ran_out_is_marked_at_what_was_held_though_all_was_freed_as_the_program_ended() -> None:
+    store = Store()
+    store.apply(RunStarted(time_s=0.0, run_id=1, workload="watch", device="sim:0", spec={}))
+    for second, size in enumerate([100, 300, 600, 0], 1):
+        held = {"allocated_bytes": size * MIB, "reserved_bytes": size * MIB}
+        store.apply(Sample(float(second), "allocator", "sim:0", held))
+    store.apply(RunEnd(time_s=5.0, run_id=1, status="out_of_memory", seconds=5.0, steps=0))
+    assert store.run is not None
+    course = course_of(store, store.run, "sim:0")
+    scene = course_scene(course, None, 724 * MIB, ComparisonAxes.of((course,), 724 * MIB), SceneFrame(600, 240))
+    (dot,) = (item for item in scene.items if isinstance(item, SceneDot))
+    assert (dot.place, dot.value) == (3.0, 600 * MIB)
 
 
 def _near(colour: QColor, other: QColor) -> bool:

@@ -23,6 +23,7 @@ from gpudash.ui.colours import DARK, LIGHT, contrast
 from gpudash.ui.explanation.page import ExplanationPage
 from gpudash.ui.explanation.source_view.highlighting import colours_of, spans_of
 from gpudash.ui.explanation.source_view.source import SourceView
+from gpudash.ui.plots.legend import LegendEntry
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import MIB
 from tests.ui.conftest import OpenWindow, settle
@@ -249,6 +250,14 @@ def test_both_peaks_and_both_plots_stand_beside_one_another_afterwards(opened: O
     assert after.scene.across.ticks[-1] == (400, "step 400")
     old = [item for item in after.scene.items if getattr(item, "kind", "") == "before"]
     assert len(old) == 2 and not [item for item in before.scene.items if getattr(item, "kind", "") == "before"]
+
+
+def test_beside_the_curve_its_lines_are_named_in_a_usual_window(opened: Opened, script: Path) -> None:
+    page = opened(failed(script, [change_in(script)]))
+    named = [entry.spec.name for entry in page.plots.findChildren(LegendEntry) if entry.isVisible()]
+    assert {"reserved", "allocated"} <= set(named), named
+    (legend,) = (plot.legend for plot in page.plots.plots)
+    assert any(text.startswith("capacity") for text in legend.levels)
 
 
 def test_whoever_went_back_to_the_plots_finds_the_comparison_again(opened: Opened, script: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import pickle
 import threading
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.session.recordings.report_folder import write_json, write_steps
 from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
 from gpudash.session.watching.out_of_memory import explanation_of
-from gpudash.telemetry.explanation import Need
+from gpudash.telemetry.explanation import Need, Remedy
 from gpudash.ui.colours import LIGHT, Palette
 from gpudash.ui.snapshot.document import SnapshotDocument, fullest
 from gpudash.ui.widgets.opening_page import progress_text
@@ -316,6 +317,47 @@ def test_a_reports_document_shows_the_need_and_what_was_tried(qtbot: QtBot, pale
         "without numbers" in label.text() + label.toolTip() for label in document.page.header.findChildren(QLabel)
     )
     document.close_document()
+
+
+@pytest.mark.parametrize("elsewhere", [True, False], ids=["elsewhere", "changed"])
+def test_a_report_whose_source_is_not_as_it_was_shows_the_change_that_it_kept(
+    qtbot: QtBot, palette: Palette, tmp_path: Path, elsewhere: bool
+) -> None:
+    read, steps = kept_of_every_step()
+    told = explanation_of(read, refused(steps))
+    growing = told.growing[0]
+    file = tmp_path / "program" / "train.py"
+    patch = PATCH.format(line=growing.line)
+    told = replace(told.with_remedies((Remedy("keep a number", fits=True, patch=patch),)), cause="")
+    owners = tuple(replace(owner, file=str(file)) for owner in told.owners)
+    told = replace(told, owners=owners, growing=tuple(replace(one, file=str(file)) for one in told.growing))
+    file.parent.mkdir()
+    if not elsewhere:
+        file.write_text("print(1)\n")
+    write_steps(tmp_path, steps)
+    write_json(tmp_path / "explanation.json", told.to_json())
+    write_json(tmp_path / "settings.json", {"command": ["python", "train.py"], "folder": str(file.parent)})
+    document = SnapshotDocument(FakeOpened(tmp_path / "snapshot.pickle", read), palette)  # type: ignore[arg-type]
+    qtbot.addWidget(document)
+    wait_until_ready(qtbot, document)
+    why = "cannot be read here" if elsewhere else "has changed since"
+    assert f"{file} {why}: the change is shown as the report kept it." in document.page.header.remedies.note.text()
+    document.page.tabs.setCurrentWidget(document.page.lines)
+    document.show()
+    source = document.page.lines.view.source
+    assert source is not None and source.file == str(file) and "that the run kept" in source.note
+    shown = [(row.kind, row.text.strip()) for row in source.rows if row.kind in ("removed", "added")]
+    assert shown == [("removed", "history.append(loss)"), ("added", "history.append(loss.item())")]
+    document.close_document()
+
+
+PATCH = """\
+--- train.py
++++ train.py
+@@ -{line},1 +{line},1 @@
+-    history.append(loss)
++    history.append(loss.item())
+"""
 
 
 def test_what_lies_beside_a_snapshot_and_is_damaged_is_told_of(

@@ -6,11 +6,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PySide6.QtGui import QColor
+from PySide6.QtWidgets import QApplication
 
 from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.history.model import Snapshot
-from gpudash.ui.explanation.memory_map import IDLE, LEAST_PX, NOTHING, Map, fitting_scale, lay_out, map_of
+from gpudash.ui.colours import Palette, contrast
+from gpudash.ui.explanation.memory_map import IDLE, LEAST_PX, NOTHING, Map, fitting_scale, idle_colour, lay_out, map_of
 from gpudash.units import MIB
+from tests.ui.conftest import IN_BOTH_THEMES
+from tests.ui.snapshot.conftest import OpenDocument
 
 
 @pytest.fixture(scope="module")
@@ -59,3 +64,20 @@ def test_nothing_reserved_is_an_empty_row(healthy: Snapshot) -> None:
     empty = map_of(history.layout(-1))
     assert empty.total == 0
     assert (lay_out(empty, 100, MIB).block == NOTHING).all()
+
+
+@IN_BOTH_THEMES
+def test_idle_memory_has_the_hue_that_it_has_in_the_bar_above(
+    leaking: Snapshot, open_document: OpenDocument, palette: Palette
+) -> None:
+    document = open_document(leaking)
+    document.set_palette(palette)
+    document.page.tabs.setCurrentWidget(document.page.blocks)
+    QApplication.processEvents()
+    for drawn in (document.page.blocks.view, document.page.blocks.legend):
+        image = drawn.grab().toImage()
+        colours = {image.pixelColor(x, y).rgb() for x in range(image.width()) for y in range(0, image.height(), 3)}
+        assert idle_colour(palette).rgb() in colours
+    idle = QColor(palette.curves["idle"])
+    assert abs(idle_colour(palette).hue() - idle.hue()) <= 8
+    assert contrast(idle_colour(palette).name(), palette.panel) > 1.3

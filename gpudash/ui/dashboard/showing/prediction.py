@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gpudash.drawing.ghost import RunningGhost
@@ -139,16 +139,28 @@ class ShownPrediction:
         return found
 
 
+THIN = 0.02
+"""Share of the peak below which a ribbon is hardly seen: the legend names it last."""
+
+
 def _of_ghost(plot: PlotSpec, shown: GhostView) -> PlotSpec:
     """The memory plot with one curve per ribbon. They stand in for readings and have none."""
     table, _, device = plot.curves[0].key
-    names: Sequence[str] = ()
+    parts: Mapping[str, float] = {}
     state = "not predicted"
     if shown.ghost is not None and shown.ghost.names:
-        names = shown.ghost.names
+        parts = shown.ghost.parts
         state = "predicted"
+    least = THIN * sum(parts.values())
     curves = tuple(
-        CurveSpec((table, f"predicted {name}", device), name, "bytes", COLOURS.get(name, name), stack=True)
-        for name in names
+        CurveSpec(
+            (table, f"predicted {name}", device),
+            name,
+            "bytes",
+            COLOURS.get(name, name),
+            stack=True,
+            aside=size < least,
+        )
+        for name, size in parts.items()
     )
     return replace(plot, title=shown.title or f"{plot.title}, {state}", curves=curves, lines=())

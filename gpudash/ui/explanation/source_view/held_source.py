@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gpudash.memory.explaining.annotated_source import AnnotatedSource, SourceRow, held_source, is_own_file
 from gpudash.memory.request_log import HeldLine
@@ -27,22 +27,26 @@ class HeldSource(SourcePanel):
         self._chosen = ""
         self._held: Held = {}
         self._foot = ""
+        self._first: Sequence[str] = ()
         self.file_chosen.connect(self._choose)
 
-    def show_held(self, held: Held, foot: str) -> None:
+    def show_held(self, held: Held, foot: str, first: Sequence[str] = ()) -> None:
         """Show what the lines of the program's own files hold.
 
         Args:
             held: memory by file and line.
             foot: sentence below the source that says which moment this is.
+            first: files to list before the others, whatever they hold.
         """
         self._held = held
         self._foot = foot
+        self._first = first
         sizes: dict[str, int] = {}
         for (file, _line), one in held.items():
             if is_own_file(file):
                 sizes[file] = sizes.get(file, 0) + one.bytes
-        files = sorted(sizes, key=lambda file: -sizes[file])
+        sizes |= {file: 0 for file in first if file not in sizes}
+        files = sorted(sizes, key=lambda file: (file not in first, -sizes[file]))
         if set(files) != set(self._files):
             self._files = files
             self.show_files(files)
@@ -51,8 +55,20 @@ class HeldSource(SourcePanel):
             self.say_why_not(NO_LINES)
             return
         self.view.show()
-        self.show_source(_source(held, front))
+        self.show_source(self.read_file(front, {line: one for (file, line), one in held.items() if file == front}))
         self.foot.setText(foot)
+
+    def read_file(self, file: str, held: Mapping[int, HeldLine]) -> AnnotatedSource:
+        """A file with what its lines hold; if it cannot be read, those lines without their text."""
+        sizes = {line: one.bytes for line, one in held.items()}
+        source = held_source(file, sizes, {line: one.growth for line, one in held.items()})
+        if source is not None:
+            return source
+        rows = [
+            SourceRow(line, "", bytes=one.bytes, growth=one.growth) for line, one in sorted(held.items()) if one.bytes
+        ]
+        most = max(range(len(rows)), key=lambda place: rows[place].bytes, default=0)
+        return AnnotatedSource(file, tuple(rows), note=UNREADABLE.format(file), front=most)
 
     def say_why_not(self, sentence: str) -> None:
         """Show a sentence that explains why there is no source."""
@@ -63,21 +79,8 @@ class HeldSource(SourcePanel):
 
     def _choose(self, file: str) -> None:
         self._chosen = file
-        self.show_held(self._held, self._foot)
+        self.show_held(self._held, self._foot, self._first)
 
     def set_palette(self, palette: Palette) -> None:
         """Redraw in other colours."""
         self.view.set_palette(palette)
-
-
-def _source(held: Held, front: str) -> AnnotatedSource:
-    lines = {line: one for (file, line), one in held.items() if file == front}
-    sizes = {line: one.bytes for line, one in lines.items()}
-    source = held_source(front, sizes, {line: one.growth for line, one in lines.items()})
-    if source is None:
-        rows = [
-            SourceRow(line, "", bytes=one.bytes, growth=one.growth) for line, one in sorted(lines.items()) if one.bytes
-        ]
-        most = max(range(len(rows)), key=lambda place: rows[place].bytes, default=0)
-        source = AnnotatedSource(front, tuple(rows), note=UNREADABLE.format(front), front=most)
-    return source

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtGui import QColor, QPalette, QResizeEvent
-from PySide6.QtWidgets import QStyledItemDelegate, QStyleOptionViewItem, QWidget
+from PySide6.QtWidgets import QHeaderView, QStyledItemDelegate, QStyleOptionViewItem, QTableView, QWidget
 
 from gpudash.telemetry.comparing import ComparedRun, Comparison, Field, FigureDifference
 from gpudash.telemetry.comparing.comparison import FIGURE_TITLES, LETTERS, field_row, figure_row, machines, spec_fields
@@ -79,12 +79,24 @@ class FiguresTable(Table):
         self.colours = FigureColours(self)
         self.colours.palette = palette
         self.view.setItemDelegate(self.colours)
+        self.view.setHorizontalScrollMode(QTableView.ScrollMode.ScrollPerPixel)
+        header = self.view.horizontalHeader()
+        header.setSectionResizeMode(0, QHeaderView.ResizeMode.Interactive)
+        header.geometriesChanged.connect(self._fit_names)  # also where a scroll bar takes some of the width
 
     def show_comparison(self, comparison: Comparison) -> None:
         """Show the figures of two runs."""
         self.colours.differences = comparison.differences
         self.show_rows([figure_row(difference) for difference in comparison.differences])
+        self._fit_names()
         self.view.viewport().update()
+
+    def _fit_names(self) -> None:
+        """Give the names the room beside the figures, and where that is too little, their own width: the last figures
+        are scrolled to."""
+        columns = range(1, len(self.model.columns))
+        room = self.view.viewport().width() - sum(self.view.columnWidth(column) for column in columns)
+        self.view.setColumnWidth(0, max(room, self.view.sizeHintForColumn(0)))
 
     def set_palette(self, palette: Palette) -> None:
         """Use these colours."""

@@ -25,7 +25,7 @@ from gpudash.memory.frames import Frame, is_library
 from gpudash.memory.snapshot.history.phases import NO_STACK
 from gpudash.telemetry.explanation import short
 from gpudash.ui.colours import Palette, category_curve, mixed, text_on
-from gpudash.ui.explanation.memory_map import IDLE, Map, MemoryMap, ScrolledMap
+from gpudash.ui.explanation.memory_map import IDLE, Map, MemoryMap, ScrolledMap, idle_colour
 from gpudash.ui.snapshot.drawing.call_tree import Box, Branch, beneath, branch_text, icicle, stackless, treemap
 from gpudash.ui.snapshot.selection import Path, Selection
 from gpudash.ui.snapshot.study import Study
@@ -384,7 +384,7 @@ class CategoryLegend(PaintedWidget):
             wide = 14 + metrics.horizontalAdvance(text) + 12
             if x + wide - 12 > self.width():
                 break
-            colour = QColor(self._palette.curves[curve] if curve else self._palette.grid)
+            colour = QColor(self._palette.curves[curve]) if curve else idle_colour(self._palette)
             painter.fillRect(x, (self.height() - 9) // 2, 9, 9, colour)
             painter.setPen(QColor(self._palette.text))
             painter.drawText(x + 14, (self.height() + metrics.ascent() - metrics.descent()) // 2, text)
