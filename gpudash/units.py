@@ -351,6 +351,20 @@ def _local_time(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds).astimezone()
 
 
+def listed(names: Sequence[str], most: int, noun: str = "") -> str:
+    """The first ``most`` names, separated by commas, and how many more there are: "a, b and 3 more".
+
+    Args:
+        names: at least one.
+        most: how many are named.
+        noun: what the others are, after "more".
+    """
+    named = ", ".join(names[:most])
+    if len(names) <= most:
+        return named
+    return f"{named} and {len(names) - most} more{noun and f' {noun}'}"
+
+
 def format_count(number: int) -> str:
     """An integer with thin spaces between groups of three digits: 18 053."""
     return f"{number:,}".replace(",", "\u202f")

@@ -11,9 +11,9 @@ alone, and what is marked ``sample`` of the rest: five minutes on two cores, for
 ``--table-sample N`` runs every N-th row of what is marked ``table``: many programs of one kind, each started several
 times, whose rows seldom fail alone.
 
-``--share K/N`` runs of what starts processes or takes long one of N shares, chosen by the names of the files: what the
-tests of a file have in common is made for one share only, and the shares together are all of it. ``make check`` takes
-the next share with each commit.
+``--share K/N`` runs of what starts processes or takes long one of N shares of about the same length: whole files, for
+what the tests of a file have in common is made for one share only. The shares together are all of it. ``make check``
+takes the next share with each commit.
 
 Where several workers share the machine, a test that is marked ``timed`` runs while no other does.
 """
@@ -39,6 +39,9 @@ PLACE_OF_WINDOWS = "ui"
 
 WINDOWS = 3
 """``--quick`` runs one window test in so many."""
+
+USUAL_S = {"end_to_end/test_window.py": 20, "end_to_end/": 8, "cuda_standin/": 0, "tests/gpu/": 0}
+"""Seconds that a slow test takes about, by where it lies: elsewhere 1, and none where it needs a CUDA device."""
 
 LEFT_OUT = {
     "row": "whose function ran with another row of its parameters",
@@ -139,15 +142,44 @@ def sampled(items: Sequence[Row], every: int) -> tuple[list[Row], list[Row]]:
 
 def in_share(items: Sequence[Row], share: int, shares: int) -> tuple[list[Row], list[Row]]:
     """The tests of one share of what starts processes or takes long, with all that does not; and the others."""
+    share_of = _share_of_files(items, shares)
     kept, left = [], []
     for item in items:
-        is_slow = item.get_closest_marker("process") or item.get_closest_marker("long")
-        file = item.nodeid.partition("::")[0]
-        if is_slow and zlib.crc32(file.encode()) % shares != share % shares:
+        if _is_slow(item) and share_of[_file(item)] != share % shares:
             left.append(item)
         else:
             kept.append(item)
     return kept, left
+
+
+def _share_of_files(items: Sequence[Row], shares: int) -> dict[str, int]:
+    """The share of each file with slow tests: the longest first, each to the share that is the shortest so far."""
+    seconds = Counter[str]()
+    for item in items:
+        if _is_slow(item):
+            seconds[_file(item)] += _usual_s(item)
+    taken = [0] * shares
+    found = {}
+    for file in sorted(seconds, key=lambda file: (-seconds[file], file)):
+        found[file] = taken.index(min(taken))
+        taken[found[file]] += seconds[file]
+    return found
+
+
+def _usual_s(item: HasMarks) -> int:
+    """How long a slow test takes, about; nothing where the runs that have shares leave it out."""
+    if item.get_closest_marker("thorough"):
+        return 0
+    return next((seconds for place, seconds in USUAL_S.items() if place in _file(item)), 1)
+
+
+def _is_slow(item: HasMarks) -> bool:
+    return bool(item.get_closest_marker("process") or item.get_closest_marker("long"))
+
+
+def _file(item: HasMarks) -> str:
+    """The path of the test's file, as it is collected."""
+    return item.nodeid.partition("::")[0]
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from gpudash.cli.terminal.flags import Simulated
+from gpudash.cli.terminal.flags import Simulated, python_program, require_function
 from gpudash.cli.terminal.interruption import interruptible
 from gpudash.cli.terminal.output import (
     Exit,
@@ -125,7 +125,6 @@ def _subject(
     time_limit_s: float,
     python: str | None,
 ) -> "SearchedProgram":
-    import sys
 
     from gpudash.devices.names import parse_simulated
     from gpudash.session.live.simulated_gpus import allocator_settings
@@ -141,15 +140,8 @@ def _subject(
     if len(cards) > 1:
         raise RequestError("A search has one card, and --simulate names several.", "Name one.")
     if callable is not None:
-        module, _, function = callable.rpartition(":")
-        if not module or not function.isidentifier():
-            raise RequestError(
-                f"--callable {callable!r} names no function.",
-                "Write package.module:function or folder/file.py:function.",
-            )
-    program = sys.executable
-    if python is not None:
-        program = _found_program(python)
+        require_function(callable)
+    program = str(Path(python_program(python)).absolute())
     settings, problem = allocator_settings()
     if problem is not None:
         raise RequestError(problem, "Correct that variable, or unset it.")
@@ -168,15 +160,6 @@ def _subject(
         time_limit_s=time_limit_s,
         python=program,
     )
-
-
-def _found_program(python: str) -> str:
-    import shutil
-
-    found = shutil.which(python)
-    if found is None:
-        raise RequestError(f"--python {python!r} is no program.", "Name a Python, such as .venv/bin/python.")
-    return str(Path(found).absolute())
 
 
 def _threshold(text: str | None) -> "Threshold":

@@ -1,6 +1,5 @@
 """``gpudash devices``: the devices of this machine, and why any are missing."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +15,7 @@ from gpudash.devices.names import (
     SHARED,
     Device,
     Simulation,
-    cuda_order,
+    cuda_order_here,
     default_device,
     shown_name,
     simulated_device,
@@ -118,11 +117,7 @@ def inventory(simulation: Simulation) -> dict[str, Any]:
     if refused is not None:
         fix = f"{refused} Correct that variable, or unset it."
     report = quick_torch_report(properties=True)
-    order = cuda_order(
-        [answer.gpu for answer in seen.gpus],
-        os.environ.get("CUDA_VISIBLE_DEVICES"),
-        os.environ.get("CUDA_DEVICE_ORDER"),
-    )
+    order = cuda_order_here([answer.gpu for answer in seen.gpus])
     usable = torch_devices(order, report)
     names = {device.uuid: device.name for device in usable}
     free = {answer.gpu.uuid: int(answer.readings.get("free_bytes") or 0) for answer in seen.gpus}

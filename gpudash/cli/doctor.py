@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from rich.text import Text
 
 from gpudash.cli.terminal.output import Exit, RequestError, one_line, print_json, stdout
-from gpudash.devices.names import OF_AN_INSTANCE, SHARED, cuda_order, unread_gpus, why_torch_has_no_gpu
+from gpudash.devices.names import OF_AN_INSTANCE, SHARED, cuda_order_here, unread_gpus, why_torch_has_no_gpu
 from gpudash.memory.predicting.torch_versions import unmeasured_torch
 from gpudash.units import GIB, format_bytes
 
@@ -148,11 +148,7 @@ def _nvml(report: dict[str, Any]) -> Iterator[Check]:
         yield Check("GPU", "note", unread_gpus(report, seen.problem))
         return
     yield Check("driver", "ok", f"{seen.driver_version}, {len(seen.gpus)} GPU{'s' if len(seen.gpus) != 1 else ''}")
-    order = cuda_order(
-        [answer.gpu for answer in seen.gpus],
-        os.environ.get("CUDA_VISIBLE_DEVICES"),
-        os.environ.get("CUDA_DEVICE_ORDER"),
-    )
+    order = cuda_order_here([answer.gpu for answer in seen.gpus])
     problem = why_torch_has_no_gpu(report, order)
     if problem is not None:
         yield Check("CUDA", "problem", problem)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from gpudash.cli.terminal.flags import RecordOptions, ServeOptions, Size, begin
+from gpudash.cli.terminal.flags import RecordOptions, ServeOptions, Size, begin, close, outcome
 from gpudash.cli.terminal.interruption import Interruption, interruptible
 from gpudash.cli.terminal.output import (
     DEVICES,
@@ -26,6 +26,7 @@ from gpudash.cli.terminal.workload_flags import (
     ARGUMENTS,
     SpecHelp,
     WorkloadOptions,
+    given_fields,
     has_fields,
     no_workload,
     with_nested,
@@ -88,12 +89,10 @@ def _command(spec_type: type[Spec]) -> Callable[..., int]:
         return run_given((), spec, options)
 
     def run_given(arguments: Sequence[str], spec: Spec | None, options: RunOptions | None) -> int:
-        given = {}
-        if spec is not None:
-            given = {name: getattr(spec, name) for name in spec.model_fields_set}
         options = options or RunOptions()
         try:
-            whole = build(spec_type, with_nested(spec_type, arguments, given, options.preset), options.preset)
+            given = with_nested(spec_type, arguments, given_fields(spec), options.preset)
+            whole = build(spec_type, given, options.preset)
         except ValueError as error:
             raise RequestError(f"{error}.", f"gpudash run {spec_type.name} --help lists what is allowed.") from None
         return execute(whole, options)
@@ -160,10 +159,7 @@ def perform(spec: Spec, options: RunOptions, *, leave_at_once: bool = False) -> 
         except RequestError as error:
             failure = error
         finally:
-            served.close()
-            joined = session.close() and served.joined
-            for text in session.undelivered:
-                print_notice(text)
+            joined = close(session, served)
     # Nothing ran, so there is no summary: report the reason, and remove the empty recording.
     if session.store.run is None:
         failure = failure or RequestInterruptedError("Interrupted before the run began; nothing was recorded.")
@@ -171,7 +167,8 @@ def perform(spec: Spec, options: RunOptions, *, leave_at_once: bool = False) -> 
         if session.recording_path is not None:
             session.recording_path.unlink(missing_ok=True)
         raise failure
-    return _summary(session), _notes(session), joined
+    summary, notes = outcome(session)
+    return summary, notes, joined
 
 
 def _require_possible(spec: Spec, options: RunOptions, device: str | None, total_bytes: int | None = None) -> None:
@@ -274,31 +271,6 @@ def _watch_run(session: "Session", interruption: Interruption, *, quiet: bool, l
         if not announced and so_far is not None and so_far.found:
             announced = True
             print_notice(f"So far: {found_text(so_far.found, note='')} Looking further; Ctrl+C ends that.")
-
-
-def _notes(session: "Session") -> list[Note]:
-    with session.store.lock:
-        if session.store.run is not None:
-            return list(session.store.run.notes)
-        return []
-
-
-def _summary(session: "Session") -> dict[str, Any]:
-    with session.store.lock:
-        run = session.store.run
-        if run is None:
-            summary: dict[str, Any] = {}
-        else:
-            summary = run.summary()
-    # There is no outcome: gpudash ended before the run did, which to the user is an interruption.
-    if summary["status"] not in OF_STATUS:
-        summary["status"] = "cancelled"  # its last operation was still running
-    summary["product"] = session.machine.product_of(summary["device"])
-    if session.recording_path is not None:
-        summary["recording"] = str(session.recording_path)
-    else:
-        summary["recording"] = None
-    return summary
 
 
 def _gpu_name(device: str) -> bool:

@@ -4,18 +4,27 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from gpudash.cli.terminal.flags import SIMULATED, Pid, RecordOptions, ServeOptions, Simulated, SimulateOptions, begin
-from gpudash.cli.terminal.interruption import leave_terminal, stop_signals
+from gpudash.cli.terminal.flags import (
+    SIMULATED,
+    Pid,
+    RecordOptions,
+    ServeOptions,
+    Simulated,
+    SimulateOptions,
+    begin,
+    close,
+    outcome,
+)
+from gpudash.cli.terminal.interruption import handled_by, leave_terminal
 from gpudash.cli.terminal.live_status import LiveStatus
-from gpudash.cli.terminal.output import OF_STATUS, Exit, RequestError, leave, print_json, print_notice
+from gpudash.cli.terminal.output import OF_STATUS, Exit, RequestError, leave, print_json
 from gpudash.units import format_left
 
 if TYPE_CHECKING:
@@ -119,7 +128,7 @@ def watch(
     signals = _StopSignals()
     # With --json the program's output goes to standard error in whole lines, which a status line would tear apart.
     no_line = options.quiet or options.json or options.attach is not None
-    with options.served() as served, signals.handled(), LiveStatus(quiet=no_line) as status:
+    with options.served() as served, handled_by(signals.handle), LiveStatus(quiet=no_line) as status:
         session = _started(options)
         _begin(session, command, options, status.descriptor)
         status.begin()
@@ -141,10 +150,7 @@ def watch(
             shown.refresh()
         finally:
             status.end()
-            served.close()
-            joined = session.close() and served.joined
-            for text in session.undelivered:
-                print_notice(text)
+            joined = close(session, served)
     summary = _summary(session)
     if options.json:
         print_json(summary)
@@ -293,18 +299,8 @@ class _StopSignals:
             self._shut_down = True
             session.stop_run(self._shutdown, shutdown=True)
 
-    @contextmanager
-    def handled(self) -> Iterator[None]:
-        """Record signals until the block is left."""
-        # Restore the previous handlers: a caller in the same process may have its own.
-        before = {number: signal.signal(number, self._take) for number in stop_signals()}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _take(self, number: int, _frame: object) -> None:
+    def handle(self, number: int, _frame: object) -> None:
+        """Take note of a signal."""
         # The terminal is gone: further writes to it would fail and end this process.
         if number == signal.SIGHUP:
             leave_terminal()
@@ -390,21 +386,11 @@ def _summary(session: "Session") -> dict[str, Any]:
     """The outcome with the keys of a run, and the command's exit code."""
     from gpudash.cli.terminal.report import AMONG_FIGURES, REPORTED_AT_ONCE
 
-    with session.store.lock:
-        run = session.store.run
-        if run is None:
-            summary: dict[str, Any] = {}
-            notes = []
-        else:
-            summary = run.summary()
-            notes = [note for note in run.notes if note.run_id == run.run_id]
-    if summary["status"] not in OF_STATUS:
-        summary["status"] = "cancelled"  # it was still being stopped
+    summary, notes = outcome(session)
     result = summary["result"]
     frames = result.pop("frames", [])
     if summary["error"] is not None:
         summary["error"]["frames"] = frames
-    summary["product"] = session.machine.product_of(summary["device"])
     spec = summary["spec"] or {}
     if spec.get("as_cuda"):
         summary["seen_as"] = summary["device"].replace("sim:", "cuda:")
@@ -412,9 +398,6 @@ def _summary(session: "Session") -> dict[str, Any]:
         summary["seen_as"] = summary["device"]
     summary["exit_code"] = result.pop("exit_code", None)
     summary["report"] = result.pop("report", None)
-    summary["notes"] = [note.text for note in notes if note.topic not in (*REPORTED_AT_ONCE, *AMONG_FIGURES)]
-    if session.recording_path is not None:
-        summary["recording"] = str(session.recording_path)
-    else:
-        summary["recording"] = None
+    own = (note for note in notes if note.run_id is not None)
+    summary["notes"] = [note.text for note in own if note.topic not in (*REPORTED_AT_ONCE, *AMONG_FIGURES)]
     return summary

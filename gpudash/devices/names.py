@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -392,6 +393,11 @@ class CudaOrder:
     reason: str = ""
 
 
+def cuda_order_here(gpus: Sequence[Gpu]) -> CudaOrder:
+    """The GPUs in torch's order, by the variables of this process."""
+    return cuda_order(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER"))
+
+
 def cuda_order(gpus: Sequence[Gpu], visible: str | None = None, order: str | None = None) -> CudaOrder:
     """The GPUs in torch's order.
 
@@ -469,10 +475,10 @@ FASTEST_LINK_BYTES_PER_SECOND = 16 * LANE_BYTES_PER_SECOND[6]
 
 def link_bytes_per_second(generation: float | None, width: float | None) -> float | None:
     """Rate of a PCIe link in one direction; ``None`` if generation or width is unknown."""
-    lane = None
-    if generation is not None:
-        lane = LANE_BYTES_PER_SECOND.get(int(generation))
-    if lane is None or width is None:
+    if generation is None or width is None:
+        return None
+    lane = LANE_BYTES_PER_SECOND.get(int(generation))
+    if lane is None:
         return None
     return lane * width
 

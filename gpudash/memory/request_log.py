@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from gpudash.drawing.ribbons import Allocations
 from gpudash.memory.allocator.trace import WORKSPACE
+from gpudash.memory.explaining.call_sites import growth_rate
 from gpudash.memory.frames import Frame, site_of
 from gpudash.telemetry.explanation import NO_STACK, site_name
 
@@ -24,11 +25,8 @@ MOST_STACKS = 50_000
 ROUNDED_TO = 512
 """Bytes: torch's allocator gives a multiple of them (c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize)."""
 
-MOST_GROWTH_STEPS, LEAST_GROWTH_STEPS = 20, 3
-"""Steps whose leavings are looked at, and how many there have to be."""
-
-GROWING_SHARE = 0.6
-"""Of these steps, in which a line has left something that stays."""
+MOST_GROWTH_STEPS = 200
+"""Newest steps whose leavings are looked at: it is asked twice a second."""
 
 OUTSIDE = " <module>"
 """What Python calls code outside of functions."""
@@ -320,29 +318,31 @@ class RequestLog:
 def _growth(
     found: Allocations, there: NDArray[np.int64], steps: NDArray[np.float64], lines: int
 ) -> NDArray[np.float64]:
-    """Bytes that each line keeps of every step.
-
-    What is there of the last steps may go with the next one, as gradients do; what is there of as many steps before
-    them stays. A line keeps something of every step where most of those have left something behind: what was allocated
-    once, such as an optimizer's state, was in one.
+    """Bytes that each line keeps of every step, or on average of every n-th: as the warning about growing lines has it.
 
     Args:
         there: numbers of the allocations that are there.
         steps: session times at which steps ended, up to now.
     """
     growth = np.zeros(lines)
-    count = min(MOST_GROWTH_STEPS, len(steps) // 2)
-    if count < LEAST_GROWTH_STEPS:
+    there = there[found.born[there] >= 0]
+    steps = steps[-MOST_GROWTH_STEPS:]
+    if not len(steps):
         return growth
-    edges = steps[-2 * count - 1 :][: count + 1] if len(steps) > 2 * count else steps[: count + 1]
-    since = found.place[np.maximum(found.born[there], 0)]
-    step = np.searchsorted(edges, since, "right") - 1
-    inside = np.flatnonzero((step >= 0) & (step < count) & (found.born[there] >= 0))
-    site = found.site[there[inside]]
-    pairs = np.unique(site * count + step[inside])
-    in_steps = np.bincount(pairs // count, minlength=lines)
-    sizes = np.bincount(site, found.size[there[inside]], lines)
-    return np.where(in_steps >= GROWING_SHARE * count, sizes / count, growth)
+    there = there[found.place[found.born[there]] >= steps[0]]
+    step = steps.searchsorted(found.place[found.born[there]], "right")
+    pairs, place = np.unique(found.site[there] * (len(steps) + 2) + step, return_inverse=True)
+    sizes = np.bincount(place, found.size[there]).astype(np.int64).tolist()
+    of_lines: dict[int, dict[int, int]] = {}
+    for pair, size in zip(pairs.tolist(), sizes, strict=True):
+        line, of_step = divmod(pair, len(steps) + 2)
+        if of_step < len(steps):  # the present step is incomplete
+            of_lines.setdefault(line, {})[of_step] = size
+    for line, of_steps in of_lines.items():
+        rate = growth_rate(of_steps, len(steps))
+        if rate is not None:
+            growth[line] = rate.bytes_per_step
+    return growth
 
 
 class RequestLogs:

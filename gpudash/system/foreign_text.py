@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unicodedata import category
 
 if TYPE_CHECKING:
@@ -21,6 +21,19 @@ _NUMBER = re.compile(r"[+-](?:(?:[\d., ]*\d(?:e[+-]?\d+)?|inf|nan)(?: [\w%/·]+)
 """A signed number, possibly with a unit: "-3", "+4.00 MiB"; or a sign alone, which means no value."""
 
 _PARTING = str.maketrans("\t\r\n", "   ")
+
+
+def json_object(text: str | bytes | bytearray | None) -> dict[str, Any] | None:
+    """The JSON object in a text; ``None`` if it is something else, or there is no text."""
+    import json  # most of what uses this module has no JSON
+
+    try:
+        found = json.loads(text or "")
+    except (ValueError, TypeError, RecursionError):
+        return None
+    if isinstance(found, dict):
+        return found
+    return None
 
 
 def visible(text: str, keep: str = "\n\t") -> str:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from gpudash.system.threads import joined
+from gpudash.system.threads import joined, started
 
 T = TypeVar("T")
 
@@ -76,8 +76,7 @@ class NewestRequest(Generic[T]):
         self._waiting = request
         self._retried = retry
         if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-            self._thread.start()
+            self._thread = started(self._name, self._work)
 
     def _work(self) -> None:
         while True:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from gpudash.system.child_process import ChildProcess, Waker
 from gpudash.system.foreign_text import name_of
 from gpudash.system.processes import Conversation, die_with, limit
-from gpudash.system.threads import joined
+from gpudash.system.threads import joined, started
 from gpudash.units import MIB
 
 logger = logging.getLogger(__name__)
@@ -82,8 +82,7 @@ class OpenedFile(Generic[T]):
             if self._thread is not None or self._closing:
                 return
             self._waker = Waker()
-            self._thread = threading.Thread(target=self._work, name=f"gpudash-{self.KIND}", daemon=True)
-            self._thread.start()
+            self._thread = started(f"gpudash-{self.KIND}", self._work)
 
     def poll(self) -> T | None:
         """The result, or ``None`` while the file is being read.

@@ -234,12 +234,15 @@ class Remedy(RunChange):
         verified_by: "dry run", "replay" of the run's requests, "rerun" of the whole program, or "rerun without
             numbers"; "" if it was not tried.
         rewrites: edits of the program, if known exactly.
+        puts_off: until when the memory has room again, if the cause goes on: "at least 12 steps more, then it is full
+            again"; "" if it ends the cause.
     """
 
     flags: str = ""
     predicted_peak_bytes: int | None = None
     verified_by: str = ""
     rewrites: tuple[Rewrite, ...] = ()
+    puts_off: str = ""
 
 
 @dataclass(frozen=True)

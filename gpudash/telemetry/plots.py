@@ -427,8 +427,7 @@ def _not_ours(store: Store, uuid: str, name: str) -> tuple[CurveSpec, ...]:
 
 def _has_value(store: Store, key: Key) -> bool:
     """Whether a series has any number."""
-    series = store.series(*key)
-    return series is not None and series.statistics(-math.inf, math.inf) is not None
+    return store.statistics(key) is not None
 
 
 def _capacity(

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gpudash.telemetry.records import Event, Marker, Sample, State, Value
+from gpudash.telemetry.records import Event, Marker, Sample, State, Value, number_in, size_in
 from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.series import Point
 
@@ -39,6 +39,16 @@ class Reading:
     value: Value
     state: State
     time_s: float | None
+
+    @property
+    def number(self) -> float | None:
+        """The value, if it is a number."""
+        return number_in(self.value)
+
+    @property
+    def size(self) -> int | None:
+        """The value as a whole number, such as bytes."""
+        return size_in(self.value)
 
 
 NEVER_READ = Reading(None, State.NOT_SUPPORTED, None)

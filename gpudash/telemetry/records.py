@@ -21,6 +21,21 @@ from gpudash.telemetry.explanation import Explanation, Findings, explanation_fro
 Value = int | float | str | None
 
 
+def number_in(value: object) -> float | None:
+    """The number in a reading or in a field of JSON, as it is; ``None`` for anything else, booleans included."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    return None
+
+
+def size_in(value: object) -> int | None:
+    """The same as a whole number, such as bytes."""
+    number = number_in(value)
+    if number is None:
+        return None
+    return int(number)
+
+
 class Topic(enum.StrEnum):
     """The subject of a `Note`. Workloads of other packages may use other topics, which are displayed unchanged."""
 

@@ -9,7 +9,7 @@ import random
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field, fields, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 
@@ -573,9 +573,8 @@ class RunView:
         self.step = event.steps
         self.steps = max(self.steps, event.steps)
         peaks = _sizes(event.result.get("memory"))
-        self.memory.raise_to("allocated_bytes", peaks.get("peak_allocated_bytes"))
-        self.memory.raise_to("reserved_bytes", peaks.get("peak_reserved_bytes"))
-        self.memory.raise_to("used_bytes", peaks.get("peak_used_bytes"))
+        for name in get_args(PeakName):
+            self.memory.raise_to(name, peaks.get(f"peak_{name}"))
         self.memory.capacity_bytes = self.memory.capacity_bytes or peaks.get("capacity_bytes")
         reserved, held_by_others = peaks.get("peak_reserved_bytes"), peaks.get("beside_bytes")
         capacity = self.memory.capacity_bytes

@@ -39,7 +39,7 @@ from gpudash.telemetry.records import (
     Warning,
 )
 from gpudash.telemetry.runs import WATCH, RunView, run_of
-from gpudash.telemetry.series import Floats, Request, Series, Span
+from gpudash.telemetry.series import Floats, Point, Request, Series, Span, Statistics
 
 MAX_RUNS = 200
 
@@ -147,10 +147,7 @@ class Store:
         self.renamed = 0
         self.rewound = 0
         self.sharpened = 0
-        if backend is None:
-            self._backend: StoreBackend = MemoryBackend()
-        else:
-            self._backend = backend
+        self._backend: StoreBackend = backend or MemoryBackend()
         self._buckets = buckets
         self._shown = self.end
         self._series: dict[Key, Series] = {}
@@ -218,10 +215,7 @@ class Store:
             found = self._backend.instant(self, time_s, runs=True)
         with self.lock:
             end = self.end
-            if found is None:
-                shown = end
-            else:
-                shown = found
+            shown = found or end
             if shown is not end:
                 # Hide events after the moment; those that the store has dropped stay dropped.
                 shown.events = deque((each for each in end.events if each.time_s <= shown.newest_s), end.events.maxlen)
@@ -350,13 +344,26 @@ class Store:
         if found is not NEVER_READ or known is self.end:
             return found
         # A slow metric, such as an energy counter, may have no reading in the seconds before that moment.
-        series = self.series(table, metric, device, at)
-        last = None
-        if series is not None:
-            last = series.last()
+        last = self.last(table, metric, device, at)
         if last is None or math.isnan(last[1]):
             return NEVER_READ
         return Reading(last[1], State.OK, last[0])
+
+    def last(self, table: str, metric: str, device: str | None = None, at: float | None = None) -> Point | None:
+        """The newest sample of a metric, see `Series.last`; ``None`` if it was never read."""
+        series = self.series(table, metric, device, at)
+        if series is None:
+            return None
+        return series.last()
+
+    def statistics(
+        self, key: Key, t0: float = -math.inf, t1: float = math.inf, at: float | None = None, *, exactly: bool = True
+    ) -> Statistics | None:
+        """Figures of a metric between two times, see `Series.statistics`; ``None`` if it has no number there."""
+        series = self.series(*key, at)
+        if series is None:
+            return None
+        return series.statistics(t0, t1, exactly=exactly)
 
     def window(
         self, key: Key, t0: float, t1: float, columns: int, at: float | None = None

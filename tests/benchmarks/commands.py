@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import statistics
-import subprocess
-import sys
-from pathlib import Path
+
+from tests.benchmarks.compiled import compiled_python
 
 ROUNDS = 3
 
@@ -44,14 +42,7 @@ def measure() -> dict[str, float]:
 
 
 def _processor_s(command: tuple[str, ...]) -> float:
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    bytecode = Path(os.environ.get("GPUDASH_HOME", "build/bench")) / "bytecode"
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(
-        [sys.executable, *command],
-        env={**environment, "PYTHONPYCACHEPREFIX": str(bytecode.absolute())},
-        capture_output=True,
-        check=False,  # doctor's exit code says what it found
-    )
+    compiled_python(*command)  # doctor's exit code says what it found
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return (after.ru_utime - before.ru_utime) + (after.ru_stime - before.ru_stime)

@@ -7,11 +7,9 @@ Python's bytecode is kept, as it is where gpudash is installed: a start before t
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import subprocess
-import sys
-from pathlib import Path
+
+from tests.benchmarks.compiled import compiled_python
 
 ROUNDS = 3
 
@@ -79,13 +77,4 @@ def start(hide: bool) -> dict[str, float]:
 
 
 def _printed(code: str) -> str:
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    bytecode = Path(os.environ.get("GPUDASH_HOME", "build/bench")) / "bytecode"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**environment, "PYTHONPYCACHEPREFIX": str(bytecode.absolute())},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout
+    return compiled_python("-c", code, check=True).stdout

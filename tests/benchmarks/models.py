@@ -4,12 +4,11 @@ import of the libraries that build it, and of 8 billion on thirty cards beside o
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 from gpudash.devices.known_gpus import KNOWN_GPUS
+from tests.benchmarks.compiled import compiled_python
 
 CARDS = 30
 
@@ -56,13 +55,4 @@ def measure() -> dict[str, float]:
 
 
 def _processor_s(*command: str) -> float:
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    bytecode = Path(os.environ.get("GPUDASH_HOME", "build/bench")) / "bytecode"
-    done = subprocess.run(
-        [sys.executable, "-c", WHOLE, sys.executable, *command],
-        env={**environment, "PYTHONPYCACHEPREFIX": str(bytecode.absolute())},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return float(done.stdout)
+    return float(compiled_python("-c", WHOLE, sys.executable, *command, check=True).stdout)

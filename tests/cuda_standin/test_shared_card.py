@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,21 +14,15 @@ import pytest
 from tests.cuda_standin import two_processes
 from tests.cuda_standin.conftest import LIMIT_S, ROOT
 from tests.cuda_standin.machine import Machine
+from tests.programs import python
 
 CARD = {"memory": "2G", "devices": 1, "capability": "8.0", "settings": {"CUDA_STANDIN_CONTEXT": "300M"}}
 """As large as the simulated one, of its design, with a context as large."""
 
 
 def answers(machine: Machine, environment: dict[str, str], *arguments: str) -> list[Any]:
-    done = subprocess.run(
-        [sys.executable, two_processes.__file__, *arguments],
-        cwd=ROOT,
-        env={**environment, **machine.environment, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
+    variables = {**environment, **machine.environment, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = python(two_processes.__file__, *arguments, cwd=ROOT, env=variables, timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr
     found: list[Any] = json.loads(done.stdout)
     return found

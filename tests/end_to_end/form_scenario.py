@@ -17,6 +17,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from gpudash.telemetry.runs import WATCH
 from gpudash.ui.forms.spec_form import SpecForm
 from tests.end_to_end.hand import hand, laid_out
 from tests.end_to_end.player import Player, Steps
@@ -44,7 +45,7 @@ class _Heard(QObject):
 
 
 def form(player: Player) -> Steps:
-    """Every workload, every field: the wheel without and with the focus, then some keys."""
+    """Every field of a script and of a training: the wheel without and with the focus, then some keys."""
     window, panel = player.window, player.window.workspace.dashboard.panel
     window.resize(1280, 800)
     window.move(0, 0)
@@ -52,10 +53,8 @@ def form(player: Player) -> Steps:
     heard, area = _Heard(window), panel.findChild(QScrollArea)
     assert area is not None
     player.seen.update(fields=0, typed=0, changed=[], moved=[], elsewhere=[], scrolled=False)
-    for row in range(panel.workload.count()):
-        if panel.workload.itemData(row) is None:
-            continue
-        panel.workload.setCurrentIndex(row)
+    for workload in (WATCH, "training"):
+        panel.workload.setCurrentIndex(panel.workload.findData(workload))
         for part in panel.findChildren(SpecForm):
             part.more.setChecked(True)
         yield laid_out()
@@ -65,8 +64,7 @@ def form(player: Player) -> Steps:
             yield from _bring(area, panel, field)
             if isinstance(field, QLineEdit | QPlainTextEdit) and field.isEnabled():
                 yield from _type_into(player, panel, field, heard)
-        if row == panel.workload.findData("training"):
-            player.picture("form")
+    player.picture("form")
 
 
 def _turn_over(player: Player, panel: WorkloadPanel, area: QScrollArea, field: QWidget, heard: _Heard) -> Steps:

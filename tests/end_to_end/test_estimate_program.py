@@ -125,15 +125,6 @@ def test_a_script_that_does_not_fit_is_told_the_largest_batch_with_which_it_runs
     assert json.loads(done.stdout)["status"] == "finished", done.stderr
 
 
-def test_lines_that_hold_memory_at_the_peak_add_up_to_it_nearly(estimate: Any) -> None:
-    found = estimate(HEAD + "for i in range(100): print(step().item())").document
-
-    assert found["fits"] is True
-    assert "ended after step" in found["remark"]
-    assert any(line.startswith("train.py:4") for line in found["by_line"])
-    assert sum(found["by_line"].values()) == pytest.approx(found["peak_allocated_bytes"], rel=0.02)
-
-
 def test_what_is_only_printed_needs_no_numbers_and_is_held_back_unless_a_flag_shows_it(estimate: Any) -> None:
     text = f"""{HEAD}
 import logging
@@ -528,12 +519,17 @@ def test_a_program_ends_with_a_gpudash_that_is_killed(home: Path, tmp_path: Path
     assert not psutil.pid_exists(pid)
 
 
-def test_a_test_or_a_cell_asks_by_a_function(tmp_path: Path, predict_program: Any) -> None:
-    (tmp_path / "train.py").write_text(f"{HEAD}\nfor i in range(4): step()")
+def test_a_test_or_a_cell_asks_by_a_function_and_lines_that_hold_memory_at_the_peak_add_up_to_it_nearly(
+    tmp_path: Path, predict_program: Any
+) -> None:
+    (tmp_path / "train.py").write_text(f"{HEAD}\nfor i in range(100): print(step().item())")
 
     found = predict_program(sys.executable, "train.py", gpu="8GiB", folder=tmp_path)
 
     assert found.fits is True
+    assert "ended after step" in found.document["remark"]
+    assert any(line.startswith("train.py:4") for line in found.by_line)
+    assert sum(found.by_line.values()) == pytest.approx(found.peak_allocated_bytes, rel=0.02)
     assert found.by_category["optimizer state"] == 2 * found.by_category["weights"]
     with pytest.raises(PredictionError, match="has asked nothing of a GPU"):
         predict_program(sys.executable, "-c", "import torch", gpu="8GiB", folder=tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
@@ -15,14 +14,10 @@ import psutil
 import pytest
 
 from tests.end_to_end.conftest import Command, run_python, start_python
-from tests.end_to_end.test_interruption import events_of, gpudash_process, wait_until
+from tests.end_to_end.test_interruption import events_of, wait_until
 
 RUN = ("--device", "cpu", "--isolate", "--json")
-LONG = ("training", "--steps", "1000000", "--model", "mlp", "--width", "16", "--depth", "1", "--batch", "2")
 PATIENCE_S = 10.0
-HARD_STOP_S = 1.0
-LEAVING_S = 1.5
-"""What the command has besides for its own start of the stop, its closing and its exit, on a busy machine."""
 
 
 @pytest.fixture(autouse=True)
@@ -52,12 +47,6 @@ def host_of(process: subprocess.Popen[str]) -> psutil.Process:
     return found
 
 
-def started(home: Path, recording: Path, *arguments: str) -> subprocess.Popen[str]:
-    process = gpudash_process(home, "run", *arguments, *RUN, "--record", str(recording))
-    wait_until(process, lambda: events_of(recording, "RunStarted") > 0)
-    return process
-
-
 def test_the_document_is_the_same_and_so_are_those_who_torch_is_loaded_by(gpudash: Command) -> None:
     run = ("run", "matmul", "--size", "64", "--device", "cpu", "--no-record", "--json")
     apart, here = gpudash(*run, "--isolate"), gpudash(*run, "--no-isolate")
@@ -67,19 +56,6 @@ def test_the_document_is_the_same_and_so_are_those_who_torch_is_loaded_by(gpudas
     assert [stage["name"] for stage in apart.document["stages"]] == [stage["name"] for stage in here.document["stages"]]
     assert apart.document["memory"].keys() == here.document["memory"].keys()
     assert apart.stderr == here.stderr == ""
-
-
-def test_a_guard_refuses_there_before_it_happens(gpudash: Command) -> None:
-    outcome = gpudash(
-        "run",
-        "pressure",
-        *("--device", "sim:0", "--simulate", "4GiB", "--until", "oom", "--step", "512MiB", "--rate", "20"),
-        *("--guard", "2GiB", "--isolate", "--no-record", "--json"),
-    )
-    assert outcome.code == 3
-    assert outcome.document["error"]["kind"] == "guard"
-    assert "the run asks for 512 MiB more" in outcome.document["error"]["message"]
-    assert outcome.document["memory"]["peak_used_bytes"] < 2 * 2**30
 
 
 THIRD_PARTY = {
@@ -114,31 +90,6 @@ def test_a_workload_of_a_third_party_runs_there_and_its_words_are_kept_from_the_
     assert outcome.code == 0, outcome.stderr
     assert outcome.document["result"]["times"] == 7 and outcome.document["result"]["parent"] != os.getpid()
     assert outcome.stderr == "printed by the workload\n"
-
-
-def test_a_process_that_is_killed_ends_its_run_and_not_the_dashboard(home: Path, tmp_path: Path) -> None:
-    recording = tmp_path / "killed.gpudash"
-    process = started(home, recording, *LONG)
-    wait_until(process, lambda: events_of(recording, "StepFinished") > 3)
-    host_of(process).kill()
-    stdout, stderr = process.communicate(timeout=30)
-    document = json.loads(stdout)
-    assert (process.returncode, document["status"], document["error"]["kind"]) == (1, "failed", "killed")
-    assert "its process was killed from outside (SIGKILL)" in document["error"]["message"]
-    assert document["steps"] > 3 and "Traceback" not in stderr
-    assert events_of(recording, "RunFailed") == 1
-
-
-@pytest.mark.timed
-def test_a_stop_in_the_midst_of_a_long_operation_takes_no_longer_than_a_second(home: Path, tmp_path: Path) -> None:
-    recording = tmp_path / "stopped.gpudash"
-    process = started(home, recording, "matmul", "--size", "16384", "--repeat", "100")
-    asked = time.monotonic()
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=30)
-    assert time.monotonic() - asked < HARD_STOP_S + LEAVING_S
-    assert (process.returncode, json.loads(stdout)["status"]) == (130, "cancelled")
-    assert stderr == "Stopping after this step…\n"
 
 
 def test_a_dashboard_that_is_killed_takes_the_runs_process_with_it(home: Path, tmp_path: Path) -> None:

@@ -19,11 +19,11 @@ import pytest
 from gpudash.specs import TrainingSpec, build
 from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.records import EpochFinished, Note, Record, RunEnd, Sample, StepFinished
-from gpudash.workloads.program_code import code
 from gpudash.workloads.programs.parallel.parallel_run import ParallelRun
 from gpudash.workloads.running.context import Requests
-from gpudash.workloads.running.run import Run, RunRequest
+from gpudash.workloads.running.run import RunRequest
 from tests.end_to_end.conftest import run_python
+from tests.end_to_end.rank_losses import losses_alone, losses_of_shown_program
 
 PATIENCE_S = 20.0
 MLP: dict[str, Any] = {"model": "mlp", "width": 64, "depth": 3, "optimizer": "sgd", "learning_rate": 0.3}
@@ -83,13 +83,6 @@ def run_on_several(
     began = time.monotonic()
     request = RunRequest(spec, spec.own_device or "cpu", 1)
     return ParallelRun(request, wishes or Requests(), take, lambda: time.monotonic() - began).perform(), told
-
-
-def losses_alone(spec: TrainingSpec) -> list[float]:
-    """The losses of one process with the joined batch."""
-    told: list[Any] = []
-    Run(RunRequest(spec.joined_spec, "cpu", 1), Requests(), told.append, time.monotonic).perform()
-    return [event.loss for event in told if isinstance(event, StepFinished)]
 
 
 @dataclass(frozen=True)
@@ -162,15 +155,9 @@ def test_equal_ranks_name_no_straggler(sharded: Trained) -> None:
 def test_the_shown_program_runs_under_torchrun_and_reaches_the_losses_of_the_run(tmp_path: Path) -> None:
     spec = build(TrainingSpec, {**MLP, "devices": "cpu,cpu", "steps": 6, "accumulation": 2})
     assert isinstance(spec, TrainingSpec)
-    program = tmp_path / "shown.py"
-    program.write_text(code(spec, "cpu"))
-    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--local-addr=127.0.0.1")
-    variables = {"GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(Path.cwd())}
 
-    done = run_python(tmp_path, *launch, str(program), extra=variables)
+    printed = losses_of_shown_program(tmp_path, spec, "cpu")
 
-    assert done.returncode == 0, done.stderr
-    printed = [float(line.split()[1]) for line in done.stdout.splitlines()]
     assert printed == pytest.approx(losses_alone(spec), rel=1e-5)
 
 

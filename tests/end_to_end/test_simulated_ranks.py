@@ -15,11 +15,11 @@ from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.specs import TrainingSpec, build
 from gpudash.telemetry.records import Record, RunEnd, StepFinished
 from gpudash.units import GIB
-from gpudash.workloads.program_code import code
 from gpudash.workloads.programs.parallel.parallel_run import ParallelRun
 from gpudash.workloads.running.context import Requests
-from gpudash.workloads.running.run import Run, RunRequest
+from gpudash.workloads.running.run import RunRequest
 from tests.end_to_end.conftest import run_python
+from tests.end_to_end.rank_losses import losses_alone, losses_of_shown_program
 
 SIZE = ("--model", "mlp", "--width", "64", "--depth", "3", "--steps", "12")
 CARDS = ("--simulate", "24GiB", "--simulate", "24GiB")
@@ -39,13 +39,6 @@ def run_on_cards(spec: TrainingSpec, wishes: Requests, take: Any) -> tuple[Any, 
     cards = tuple(SimulatedGpu(index, 24 * GIB) for index in range(2))
     request = RunRequest(spec, "sim:0", 1, cards=cards, on_cards=lambda pid, figures: shown.append((pid, figures)))
     return ParallelRun(request, wishes, take, lambda: time.monotonic() - began).perform(), shown
-
-
-def losses_alone(spec: TrainingSpec) -> list[float]:
-    """The losses of one process with the batch of all ranks."""
-    records: list[Any] = []
-    Run(RunRequest(spec.joined_spec, "cpu", 1), Requests(), records.append, time.monotonic).perform()
-    return [record.loss for record in records if isinstance(record, StepFinished)]
 
 
 @dataclass(frozen=True)
@@ -130,13 +123,7 @@ def test_a_rank_without_room_on_its_small_card_is_named_with_its_memory(tmp_path
 @pytest.mark.timed
 def test_the_shown_program_of_ranks_on_simulated_gpus_reaches_the_losses_of_the_run(tmp_path: Path) -> None:
     spec = spec_of(steps=6)
-    program = tmp_path / "shown.py"
-    program.write_text(code(spec, "sim:0", Simulation((24 * GIB, 24 * GIB))))
-    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--local-addr=127.0.0.1")
-    variables = {"GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(Path.cwd())}
 
-    done = run_python(tmp_path, *launch, str(program), extra=variables)
+    printed = losses_of_shown_program(tmp_path, spec, "sim:0", Simulation((24 * GIB, 24 * GIB)))
 
-    assert done.returncode == 0, done.stderr
-    printed = [float(line.split()[1]) for line in done.stdout.splitlines()]
     assert printed == pytest.approx(losses_alone(spec), rel=1e-5)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES
 from gpudash.telemetry.explanation import Explanation, explanation_from_json
 from gpudash.units import MIB
 from tests.end_to_end.conftest import Outcome, environment, run_python
@@ -66,8 +67,7 @@ def test_the_need_that_is_found_is_the_peak_of_the_whole_run_and_the_program_run
     assert first.fits and first.verified_by == need.found_by == "rerun without numbers"
     assert not any(remedy.change.startswith("at least") for remedy in found.remedies)
     assert watch("needs.py", where, capacity=need.capacity_bytes).document["status"] == "finished"
-    less = watch("needs.py", where, capacity=need.capacity_bytes - 2 * MIB, flags=("--no-find-need",))
-    assert less.document["status"] == "out_of_memory"
+    assert need.capacity_bytes - need.peak_reserved_bytes < CONTEXT_BYTES + 2 * MIB, "with a segment less it would not"
 
 
 def test_where_the_need_is_not_found_a_bound_is_told_as_one(watch: Watch) -> None:

@@ -85,24 +85,6 @@ def press_start(window: MainWindow) -> None:
     window.menus.actions["run.start"].trigger()
 
 
-def default_run(player: Player) -> Steps:
-    """Wait for torch, start, wait for the end; both themes are pictured."""
-    window = player.window
-    window.resize(1440, 960)
-    yield lambda: player.session.torch_ready
-    press_start(window)
-    yield lambda: player.session.running
-    yield player.run_ended
-    with player.session.store.lock:
-        run = player.session.store.run
-        assert run is not None
-        player.seen["summary"] = run.summary()
-    window.workspace.dashboard.plots.cover(covered=False)
-    window.workspace.dashboard.plots.show_all()
-    yield lambda: "fits" in window.workspace.dashboard.panel.fit.headline
-    yield from player.pictures()
-
-
 def ended_early_and_again(player: Player) -> Steps:
     """Stop a run after some steps, have the guard stop a ramp, then run something else in the same window."""
     window, session, panel = player.window, player.session, player.window.workspace.dashboard.panel
@@ -411,7 +393,6 @@ STARTS: dict[str, Callable[[], int]] = {
 SCENARIOS: dict[str, Callable[[Player], Steps]] = {
     scenario.__name__: scenario
     for scenario in (
-        default_run,
         ended_early_and_again,
         close_during_a_run,
         close_while_blocked,
@@ -453,7 +434,6 @@ SCENARIOS: dict[str, Callable[[Player], Steps]] = {
 }
 
 FROM_THE_FIRST_SCREEN = {
-    "default_run",
     "designed_first_screen",
     "film",
     "first_screen",

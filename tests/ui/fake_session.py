@@ -35,12 +35,12 @@ from gpudash.telemetry.records import (
     StageFinished,
     State,
     StepFinished,
-    Transfer,
     Warning,
 )
 from gpudash.telemetry.store import Store
 from gpudash.units import GIB, MIB
 from tests.ui.fake_estimates import FakeEstimates
+from tests.unit.telemetry.copies import copied
 from tests.unit.telemetry.run_ends import FAILED
 
 PERIOD_S = 0.1
@@ -472,18 +472,7 @@ def _step(time_s: float, step: int, steps: int, device: str, loss: float | None)
             for name, share in (("batch to device", 0.02), ("forward", 0.36), ("backward", 0.54), ("optimizer", 0.08))
         ]
         if device != "cpu":
-            records.append(
-                Transfer(
-                    time_s=time_s,
-                    run_id=1,
-                    from_device="cpu",
-                    to_device=device,
-                    memory="pinned",
-                    blocking=True,
-                    bytes=64 * MIB,
-                    seconds=0.004,
-                )
-            )
+            records.append(copied(time_s, 64 * MIB, 0.004, to_device=device))
     if step % 100 == 0:
         records.append(
             EpochFinished(

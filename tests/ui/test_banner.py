@@ -8,8 +8,9 @@ import pytest
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
-from gpudash.telemetry.records import Level, RunEnd, RunStarted, Warning
+from gpudash.telemetry.records import Level, RunStarted, Warning
 from gpudash.ui.dashboard.banner import PASSED_SHOWN_S, Banner
+from tests.unit.telemetry.run_ends import RAN_OUT
 
 
 @pytest.fixture
@@ -48,17 +49,7 @@ def test_the_gravest_of_several_warnings_is_shown(banner: Banner) -> None:
 def test_memory_that_ran_out_is_told_in_place_of_the_warning_that_foretold_it(banner: Banner) -> None:
     banner.take(warning("critical", "SIM-0"))
     words_of_it = {"message": "20 MiB were asked for.", "remedy": "Keep less."}
-    banner.take(
-        RunEnd(
-            status="out_of_memory",
-            time_s=2.0,
-            error="sim",
-            seconds=1.0,
-            steps=3,
-            result={"report": "/reports/one"},
-            **words_of_it,
-        )
-    )
+    banner.take(replace(RAN_OUT, time_s=2.0, result={"report": "/reports/one"}, **words_of_it))
     assert words(banner) == "critical: 20 MiB were asked for. Keep less."
     offered = {button.text() for button in banner.findChildren(QPushButton) if not button.isHidden()}
     assert offered == {"Open report", "×"}
@@ -108,17 +99,7 @@ def test_dismissing_closes_the_strip_until_something_new_happens(banner: Banner)
 
 
 def test_a_failed_run_stays_told_until_the_next_begins(banner: Banner) -> None:
-    banner.take(
-        RunEnd(
-            status="out_of_memory",
-            time_s=1.0,
-            error="guard",
-            message="The guard stopped it.",
-            remedy="Less.",
-            seconds=1.0,
-            steps=1,
-        )
-    )
+    banner.take(replace(RAN_OUT, error="guard", message="The guard stopped it.", remedy="Less."))
     assert "The guard stopped it. Less." in words(banner)
     banner.take(RunStarted(time_s=2.0, workload="matmul", device="cpu", spec={}))
     assert banner.isHidden()

@@ -338,17 +338,17 @@ def test_during_a_run_and_behind_it_the_plot_says_what_was_predicted_and_what_wa
     assert spec is not None
     session.start_run(spec, "cuda:0")
     settle(window)
-    assert plot.spec.lines[0].name == "predicted 3.00 GiB"
+    assert [line.name for line in plot.spec.lines][:2] == ["capacity", "predicted 3.00 GiB"]
     session.apply(Sample(session.now_s, "allocator", "cuda:0", {"allocated_bytes": GIB, "reserved_bytes": 2 * GIB}))
     session.train(1, device="cuda:0")
     settle(window)
-    assert (plot.spec.lines[0].name, plot.spec.lines[0].value) == (
+    assert (plot.spec.lines[1].name, plot.spec.lines[1].value) == (
         "predicted 3.00 GiB, reached 3.00 GiB with context",
         3 * GIB,
     )
     session.end()
     settle(window)
-    assert plot.spec.lines[0].name == "predicted 3.00 GiB, reached 3.00 GiB with context"
+    assert plot.spec.lines[1].name == "predicted 3.00 GiB, reached 3.00 GiB with context"
 
 
 def test_readings_draw_themselves_into_the_ghost_whose_steps_have_the_ends_of_the_real_ones(

@@ -10,11 +10,12 @@ import pytest
 from gpudash.drawing.axes import format_value
 from gpudash.telemetry.plots import ORDER, PlotSpec, plots_for, with_ranks
 from gpudash.telemetry.ranks.rows import failed_rank, places_of
-from gpudash.telemetry.records import Note, RunStarted, Transfer
+from gpudash.telemetry.records import Note, RunStarted
 from gpudash.ui.colours import DARK, LIGHT, Palette
 from gpudash.units import GIB
 from tests.ui.fake_session import FakeSession, gpu
 from tests.ui.rank_feed import RankFeed
+from tests.unit.telemetry.copies import copied
 
 Fed = Callable[..., tuple[RankFeed, dict[str, PlotSpec]]]
 
@@ -96,18 +97,7 @@ def test_a_split_model_has_the_memory_of_both_its_devices_and_what_is_copied_bet
     spec = {"devices": "cuda:0,cuda:1", "parallel": "split"}
     session.apply(RunStarted(time_s=session.now_s, run_id=1, workload="training", device="cuda:0", spec=spec))
     for source, target in (("cuda:0", "cuda:1"), ("cuda:1", "cuda:0")):
-        session.apply(
-            Transfer(
-                time_s=session.now_s,
-                run_id=1,
-                from_device=source,
-                to_device=target,
-                bytes=GIB,
-                seconds=0.1,
-                memory="pageable",
-                blocking=True,
-            )
-        )
+        session.apply(copied(session.now_s, GIB, 0.1, from_device=source, to_device=target, memory="pageable"))
     shown = plots(session)
 
     assert names(shown["device_memory"]) == [

@@ -7,7 +7,6 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
 
 from gpudash.devices.names import SIMULATED, simulated_gpu
-from gpudash.telemetry.records import Transfer
 from gpudash.ui.colours import Palette, contrast
 from gpudash.ui.dashboard.cards import Card
 from gpudash.ui.dashboard.tabs.rows import stage_rows
@@ -15,6 +14,7 @@ from gpudash.units import GIB
 from tests.ui.conftest import IN_BOTH_THEMES, OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu
 from tests.ui.parts import enabled_choices
+from tests.unit.telemetry.copies import copied
 
 SIM = simulated_gpu(0, 8 * GIB)
 
@@ -23,18 +23,7 @@ def session_with_a_run() -> FakeSession:
     session = FakeSession([SIM]).feed(2.0)
     session.start("sim:0")
     session.train(3.0, device="sim:0")
-    session.apply(
-        Transfer(
-            time_s=session.now_s,
-            run_id=1,
-            from_device="cpu",
-            to_device="sim:0",
-            memory="pageable",
-            blocking=True,
-            bytes=2**20,
-            seconds=0.001,
-        )
-    )
+    session.apply(copied(session.now_s, 2**20, 0.001, to_device="sim:0", memory="pageable"))
     return session
 
 

@@ -87,30 +87,23 @@ def test_levels_that_do_not_ascend_both_fall_back(lines: str) -> None:
     assert "must lie below" in problems[0]
 
 
-@pytest.mark.parametrize("content", [b"rate_hz = = 1", b"\xff\xfe", b"rate_hz"])
-def test_a_file_that_is_no_toml_gives_the_defaults_and_a_sentence(content: bytes) -> None:
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        *((content, "") for content in (b"rate_hz = = 1", b"\xff\xfe", b"rate_hz")),
+        (b"a = " + b"[" * 15_000, "is nested too deep"),
+        (b"a = " + b"[" * 100_000, "is far too large"),
+        (b".".join([b"a"] * 100_000) + b" = 1", "is far too large"),
+        (b"a = " + b"9" * 5000, "cannot be read"),
+    ],
+)
+def test_a_file_that_is_no_toml_or_hostile_gives_the_defaults_and_a_sentence(content: bytes, said: str) -> None:
     path = written("")
     path.write_bytes(content)
     settings, problems = load_settings()
     assert settings == Settings()
     assert len(problems) == 1
-    assert str(path) in problems[0]
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (f"a = {'[' * 15_000}", "is nested too deep"),
-        (f"a = {'[' * 100_000}", "is far too large"),
-        (f"{'.'.join('a' * 100_000)} = 1", "is far too large"),
-        (f"a = {'9' * 5000}", "cannot be read"),
-    ],
-)
-def test_a_hostile_file_gives_the_defaults_and_a_sentence(text: str, words: str) -> None:
-    settings, problems = load_settings(written(text))
-    assert settings == Settings()
-    assert len(problems) == 1
-    assert words in problems[0]
+    assert str(path) in problems[0] and said in problems[0]
 
 
 def test_a_long_wrong_value_is_told_by_its_beginning() -> None:

@@ -49,6 +49,19 @@ def test_every_slow_test_is_in_one_share_with_all_of_its_file_and_the_others_are
     assert not files[0] & files[1]
 
 
+def test_shares_take_about_the_same_time_however_long_single_files_are() -> None:
+    windows = [Row(f"tests/end_to_end/test_window.py::test_{number}") for number in range(6)]
+    commands = [Row(f"tests/end_to_end/test_{file}.py::test_{row}") for file in range(5) for row in range(3)]
+    short = [Row(f"tests/unit/test_{file}.py::test_{row}") for file in range(12) for row in range(10)]
+    on_a_card = [Row(f"tests/gpu/test_speed.py::test_{row}") for row in range(500)]
+    rows = [*short, *commands, *on_a_card, *windows]
+    seconds = {row: length for some, length in ((windows, 20), (commands, 8), (short, 1)) for row in some}
+
+    lengths = [sum(seconds.get(row, 0) for row in tiers.in_share(rows, share, 2)[0]) for share in (0, 1)]
+
+    assert sum(lengths) == sum(seconds.values()) and abs(lengths[0] - lengths[1]) <= 0.05 * sum(lengths)
+
+
 def test_a_quick_run_takes_of_what_needs_no_process_the_first_row_and_of_the_window_one_function_in_three() -> None:
     fast = [Row(f"test_kinds.py::test_kind[{row}]", tier="fast") for row in range(3)]
     slow = [Row("test_kinds.py::test_run", tier="process"), Row("test_kinds.py::test_soak", tier="long")]

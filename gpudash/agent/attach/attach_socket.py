@@ -189,15 +189,9 @@ def _received(coming: Any, pid: int) -> bytes | None:
         if not _may_enter(folders[0]):
             return None
         coming.setsockopt(_socket.SOL_SOCKET, _socket.SO_PASSCRED, 1)
-        text, space = b"", _socket.CMSG_SPACE(CREDENTIALS_BYTES) + _socket.CMSG_SPACE(4)
+        text = b""
         while True:
-            piece, ancillary, _flags, _address = coming.recvmsg(65536, space)
-            senders = []
-            for _level, kind, data in ancillary:
-                if kind == _socket.SCM_RIGHTS:
-                    folders += _numbers(data)
-                elif kind == _socket.SCM_CREDENTIALS:
-                    senders.append(_numbers(data)[0])
+            piece, senders = _piece(coming, folders)
             if not piece:
                 break
             text += piece
@@ -213,6 +207,19 @@ def _received(coming: Any, pid: int) -> bytes | None:
     finally:
         for folder in folders:
             os.close(folder)
+
+
+def _piece(coming: Any, folders: list[int]) -> tuple[bytes, list[int]]:
+    """A piece of a client's data and who sent it; descriptors that came with it are added to ``folders``."""
+    space = _socket.CMSG_SPACE(CREDENTIALS_BYTES) + _socket.CMSG_SPACE(4)
+    piece, ancillary, _flags, _address = coming.recvmsg(65536, space)
+    senders = []
+    for _level, kind, data in ancillary:
+        if kind == _socket.SCM_RIGHTS:
+            folders += _numbers(data)
+        elif kind == _socket.SCM_CREDENTIALS:
+            senders.append(_numbers(data)[0])
+    return piece, senders
 
 
 def _may_enter(folder: int) -> bool:

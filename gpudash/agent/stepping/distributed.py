@@ -23,6 +23,7 @@ from _collections import deque  # type: ignore[import-not-found]  # of C, and in
 
 from ..guest import note_fault
 from ..memory import simulating
+from .steps import restoring, undo_nothing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -233,7 +234,7 @@ class Distributed:
             A function that undoes it.
         """
         undo = self._timed(work, "wait", self._waited)
-        self._times_waits = undo is not _nothing
+        self._times_waits = undo is not undo_nothing
         return undo
 
     def follow_streams(self, group: Any, stream: Any) -> Callable[[], None]:
@@ -262,7 +263,7 @@ class Distributed:
         if owner is not None:
             method = vars(owner).get(name)
         if method is None:
-            return _nothing
+            return undo_nothing
 
         def measured(of: Any, *args: Any, **kwargs: Any) -> Any:
             waits = self._stream_waits
@@ -278,12 +279,7 @@ class Distributed:
             finally:
                 waits.end()
 
-        def undo() -> None:
-            if vars(owner).get(name) is measured:
-                setattr(owner, name, method)
-
-        setattr(owner, name, measured)
-        return undo
+        return restoring(owner, {name: measured})
 
     def _timed(self, owner: Any, name: str, spent: Callable[[float], None]) -> Callable[[], None]:
         """Measure how long each call of a method takes on the training thread."""
@@ -291,7 +287,7 @@ class Distributed:
         if owner is not None:
             method = vars(owner).get(name)
         if method is None:
-            return _nothing
+            return undo_nothing
 
         def timed(of: Any, *args: Any, **kwargs: Any) -> Any:
             if self._trainer not in (None, _thread.get_ident()):
@@ -306,12 +302,7 @@ class Distributed:
                 if marked:
                     waits.end()
 
-        def undo() -> None:
-            if vars(owner).get(name) is timed:
-                setattr(owner, name, method)
-
-        setattr(owner, name, timed)
-        return undo
+        return restoring(owner, {name: timed})
 
     def _waited(self, seconds: float) -> None:
         self._waited_s += seconds
@@ -514,10 +505,6 @@ class Distributed:
         since_s = spent_s - self._spent_s
         self._spent_s = spent_s
         return since_s
-
-
-def _nothing() -> None:
-    """Undo what was not done."""
 
 
 def _group() -> dict[str, Any] | None:

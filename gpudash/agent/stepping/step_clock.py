@@ -13,6 +13,7 @@ import sys
 import time
 
 from ..guest import guarded
+from .steps import restoring, undo_nothing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class StepClock:
         """
         owner = getattr(module, "_BaseDataLoaderIter", None)
         if owner is None or "__next__" not in vars(owner):
-            return _nothing
+            return undo_nothing
         next_batch = owner.__next__
         batch_came = guarded(self._batch_came)
 
@@ -82,7 +83,7 @@ class StepClock:
                 if mine:
                     batch_came(iterator)
 
-        return _replaced(owner, "__next__", following_batch)
+        return restoring(owner, {"__next__": following_batch})
 
     def follow_backward(self, autograd: Any) -> Callable[[], None]:
         """Time the backward passes; ``autograd`` is ``torch.autograd``.
@@ -92,7 +93,7 @@ class StepClock:
         """
         run = getattr(autograd, BACKWARD_CALL, None)
         if run is None:
-            return _nothing
+            return undo_nothing
 
         def run_backward(*args: Any, **kwargs: Any) -> Any:
             mine = self._begins(FORWARD)
@@ -102,7 +103,7 @@ class StepClock:
                 if mine:
                     self._ends(BACKWARD)
 
-        return _replaced(autograd, BACKWARD_CALL, run_backward)
+        return restoring(autograd, {BACKWARD_CALL: run_backward})
 
     def optimizer_begins(self) -> None:
         """An optimizer is about to make a step."""
@@ -211,7 +212,7 @@ def leave_out_of_compiling(rules: Any) -> Callable[[], None]:
     folders = getattr(rules, "SKIP_DIRS", None)
     compiled = getattr(rules, "_recompile_re", None)
     if not isinstance(folders, list) or compiled is None:
-        return _nothing
+        return undo_nothing
     # The folder of the whole agent.
     own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     folders.append(own)
@@ -221,17 +222,6 @@ def leave_out_of_compiling(rules: Any) -> Callable[[], None]:
         if own in folders:
             folders.remove(own)
             compiled()
-
-    return undo
-
-
-def _replaced(owner: Any, name: str, made: Any) -> Callable[[], None]:
-    before = getattr(owner, name)
-    setattr(owner, name, made)
-
-    def undo() -> None:
-        if vars(owner).get(name) is made:
-            setattr(owner, name, before)
 
     return undo
 
@@ -246,7 +236,3 @@ def _cores() -> int:
     if affinity is None:
         return os.cpu_count() or 1
     return len(affinity(0))
-
-
-def _nothing() -> None:
-    """Undo what was not done."""

@@ -419,7 +419,8 @@ def _listening(logging: Any, base: Any, on_step: OnStep) -> Any:
 
 def restoring(holder: Any, made: dict[str, Any]) -> Callable[[], None]:
     """Replace functions; returns a function that restores them, unless they have been replaced again."""
-    before = {name: getattr(holder, name) for name in made}
+    # What the holder itself has: looked up by `getattr`, a method of a class in C is no method any more.
+    before = {name: vars(holder).get(name, getattr(holder, name)) for name in made}
     for name, function in made.items():
         setattr(holder, name, function)
 

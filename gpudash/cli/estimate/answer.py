@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -39,6 +39,8 @@ POLL_S = 0.05
 """Seconds between checks for Ctrl+C."""
 
 Ask = Callable[["Session", str], int]
+
+T = TypeVar("T")
 
 
 @Parameter(name="*")
@@ -172,32 +174,45 @@ def predict(ask: Ask, options: EstimateOptions, own_device: str | None = None) -
     Raises:
         RequestError: if the device does not exist, or the user interrupted.
     """
-    session = session_of(options)
-    failure: RequestError | None = None
-    answer, device = None, options.device or ""
+
+    def answered(session: "Session", interruption: Interruption) -> "tuple[Answer, str]":
+        device = options.chosen_device(own_device) or session.default_device()
+        ask(session, device)
+        return _under_cap(_wait(session, interruption), session, device, options), device
+
     with interruptible() as interruption:
-        # Predictions have their own processes; a worker for runs would only cost memory.
-        session.start(worker=False)
-        try:
-            wait_until_ready(session, interruption)
-            device = options.chosen_device(own_device) or session.default_device()
-            ask(session, device)
-            answer = _under_cap(_wait(session, interruption), session, device, options)
-        except ValueError as error:
-            failure = refused(error)
-        except RequestError as error:
-            failure = error
-        finally:
-            joined = session.close()
-    if failure is not None:
-        failure.joined = joined
-        raise failure
-    # The loop ends only with an answer or an exception.
-    assert answer is not None
+        (answer, device), joined = in_session(options, interruption, answered)
     return answer, device, joined
 
 
-def session_of(options: EstimateOptions) -> "Session":
+def in_session(
+    options: EstimateOptions, interruption: Interruption, call: "Callable[[Session, Interruption], T]"
+) -> tuple[T, bool]:
+    """The result of a call with a session that knows the machine, and whether every thread could be joined.
+
+    Raises:
+        RequestError: if the call refuses the request, or the user interrupted.
+    """
+    session = _session_of(options)
+    failure: RequestError | None = None
+    # Predictions have their own processes; a worker for runs would only cost memory.
+    session.start(worker=False)
+    try:
+        _wait_until_ready(session, interruption)
+        result = call(session, interruption)
+    except ValueError as error:
+        failure = refused(error)
+    except RequestError as error:
+        failure = error
+    finally:
+        joined = session.close()
+    if failure is not None:
+        failure.joined = joined
+        raise failure
+    return result, joined
+
+
+def _session_of(options: EstimateOptions) -> "Session":
     """A session with the user's settings, not yet started; problems with the settings are printed.
 
     Raises:
@@ -215,7 +230,7 @@ def session_of(options: EstimateOptions) -> "Session":
     return Session(settings, notices=notices, simulation=simulation)
 
 
-def wait_until_ready(session: "Session", interruption: Interruption) -> None:
+def _wait_until_ready(session: "Session", interruption: Interruption) -> None:
     """Wait for the machine's first readings.
 
     Raises:

@@ -14,13 +14,14 @@ from gpudash.cli.estimate.answer import EstimateOptions, draws_curve, execute
 from gpudash.cli.estimate.download import SAY_A_NAME
 from gpudash.cli.estimate.download import download_config as fetch_config
 from gpudash.cli.estimate.serving import estimate_serving, is_serving, task_of
+from gpudash.cli.terminal.flags import python_program, require_function
 from gpudash.cli.terminal.interruption import interruptible
 from gpudash.cli.terminal.output import (
     DEVICES,
     NoGpuError,
     RequestError,
 )
-from gpudash.cli.terminal.workload_flags import SpecHelp, has_fields, no_workload, parsed_fields
+from gpudash.cli.terminal.workload_flags import SpecHelp, given_fields, has_fields, no_workload, parsed_fields
 from gpudash.specs import ModelSpec, Spec, TrainingSpec, build, workloads
 from gpudash.specs.invalid import did_you_mean
 from gpudash.specs.model import BUILT, SERVE
@@ -102,15 +103,19 @@ def _estimate_callable(
         raise RequestError("--as-cuda is for your own code, and no --callable is given.", AS_CUDA_FORM)
     if download_config and model is None:
         raise RequestError("--download-config is for a model, and no --model is given.", SAY_A_NAME)
+    options = options or EstimateOptions()
     if model is not None:
         if download_config:
             fetch_config(model)
-        return _estimate_model(model, arguments, callable, python, options or EstimateOptions())
+        return _estimate_model(model, arguments, callable, python, options)
     if arguments or callable is None:
         raise _wrong_workload(arguments, callable, python)
-    _require_function(callable)
-    program = _program(python)
-    options = options or EstimateOptions()
+    require_function(callable)
+    return _estimate_function(callable, steps, options, python_program(python), as_cuda=as_cuda)
+
+
+def _estimate_function(callable: str, steps: int, options: EstimateOptions, program: str, *, as_cuda: bool) -> int:
+    """Predict the memory of a user's function, by the Python ``program``."""
     if options.preset is not None:
         raise RequestError("--preset: only workloads have presets.", "Leave it out, or name a workload.")
 
@@ -175,24 +180,6 @@ def _wrong_workload(arguments: Sequence[str], callable: str | None, python: str 
     return wrong
 
 
-def _require_function(callable: str) -> None:
-    """Reject what cannot name a function, before any process starts for it."""
-    module, _, function = callable.rpartition(":")
-    names = [function]
-    if not module.endswith(".py"):  # a file may have any name, such as train-gpt.py
-        names += module.split(".")
-    if not all(name.isidentifier() for name in names):
-        way = "Write package.module:function or folder/file.py:function."
-        raise RequestError(f"--callable {callable!r} names no function.", way)
-
-
-def _program(python: str | None) -> str:
-    program = sys.executable if python is None else shutil.which(python)
-    if program is None:
-        raise RequestError(f"--python {python!r} is no program.", "Name a Python, such as .venv/bin/python.")
-    return program
-
-
 def _estimate_model(
     path: str, arguments: Sequence[str], callable: str | None, python: str | None, options: EstimateOptions
 ) -> int:
@@ -210,7 +197,7 @@ def _estimate_model(
             "gpudash estimate model --help and gpudash estimate --task serve --help list their flags.",
         )
     given = {**parsed_fields(ModelSpec, [_renamed(word) for word in arguments]), "path": path}
-    return _predicted(ModelSpec, given, options, _program(python))
+    return _predicted(ModelSpec, given, options, python_program(python))
 
 
 def _renamed(word: str) -> str:
@@ -221,10 +208,7 @@ def _renamed(word: str) -> str:
 
 def _command(spec_type: type[Spec]) -> Callable[..., int]:
     def command(*, spec: Any = None, options: Any = None) -> int:
-        given = {}
-        if spec is not None:
-            given = {name: getattr(spec, name) for name in spec.model_fields_set}
-        return _predicted(spec_type, given, options or EstimateOptions())
+        return _predicted(spec_type, given_fields(spec), options or EstimateOptions())
 
     command.__annotations__ = {
         "spec": Annotated[spec_type | None, Parameter(name="*")],

@@ -1,7 +1,6 @@
 """``gpudash estimate -- COMMAND``: what an unchanged program would need of a GPU, run with one that does not exist."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -11,12 +10,11 @@ from gpudash.cli.estimate.answer import (
     EstimateOptions,
     HeldAgainst,
     conclude,
-    session_of,
-    wait_until_ready,
+    in_session,
 )
 from gpudash.cli.estimate.commands import FOLLOWED_STEPS, PROGRAM_FORM
-from gpudash.cli.terminal.interruption import interruptible
-from gpudash.cli.terminal.output import RequestError, RequestInterruptedError, print_notice, refused
+from gpudash.cli.terminal.interruption import Interruption, interruptible
+from gpudash.cli.terminal.output import RequestError, RequestInterruptedError, print_notice
 from gpudash.specs.invalid import did_you_mean
 
 if TYPE_CHECKING:
@@ -98,51 +96,40 @@ def _predict(
     Raises:
         RequestError: if the request was invalid or interrupted.
     """
-    from gpudash.session import Answer
     from gpudash.session.predicting.attempt import script_name
     from gpudash.session.predicting.program import ProgramQuestion, predict_program
 
     held_against = HeldAgainst(options.budget(), options.card_table(), options.epoch_steps)
-    session = session_of(options)
-    failure: RequestError | None = None
+
+    def question_of(session: "Session", _interruption: Interruption) -> tuple[ProgramQuestion, str]:
+        device = options.chosen_device() or session.default_device()
+        if device == "cpu" and options.device is None:
+            device = "sim:0"  # the one offered if there is no GPU
+        targets = _targets(session, device, options)
+        question = ProgramQuestion(
+            command=command,
+            target=targets[0],
+            others=targets[1:],
+            steps=steps,
+            time_limit_s=options.time_limit,
+            lets_write=lets_write,
+            holds_output=not shows_output,
+            alternatives=options.alternatives,
+            cards=session.estimates.card_requests(device, options.cards) if options.cards else [],
+        )
+        return question, device
+
     with interruptible() as interruption:
-        session.start(worker=False)
+        (question, device), joined = in_session(options, interruption, question_of)
         try:
-            wait_until_ready(session, interruption)
-            device = options.chosen_device() or session.default_device()
-            if device == "cpu" and options.device is None:
-                device = "sim:0"  # the one offered if there is no GPU
-            targets = _targets(session, device, options)
-            cards = session.estimates.card_requests(device, options.cards) if options.cards else []
-        except ValueError as error:
-            failure = refused(error)
-        except RequestError as error:
-            failure = error
-        finally:
-            joined = session.close()
-        if failure is None:
-            question = ProgramQuestion(
-                command=command,
-                target=targets[0],
-                others=targets[1:],
-                steps=steps,
-                time_limit_s=options.time_limit,
-                lets_write=lets_write,
-                holds_output=not shows_output,
-                alternatives=options.alternatives,
-                cards=cards,
-            )
-            try:
-                found = predict_program(question, lambda: bool(interruption.requested), print_notice)
-            except KeyboardInterrupt:
+            found = predict_program(question, lambda: bool(interruption.requested), print_notice)
+        except (KeyboardInterrupt, ValueError) as error:
+            failure = RequestError(str(error))
+            if isinstance(error, KeyboardInterrupt):
                 failure = RequestInterruptedError("Interrupted; nothing was predicted.")
-            except ValueError as error:
-                failure = RequestError(str(error))
-    if failure is not None:
-        failure.joined = joined
-        raise failure
-    answer = Answer(0, found.estimate, found.problem, final=True, cards=found.cards, times=found.times)
-    return conclude(script_name(command), answer, device, options, held_against, joined=joined)
+            failure.joined = joined
+            raise failure from None
+    return conclude(script_name(command), found, device, options, held_against, joined=joined)
 
 
 def _targets(session: "Session", device: str, options: EstimateOptions) -> "list[Target]":
@@ -151,27 +138,13 @@ def _targets(session: "Session", device: str, options: EstimateOptions) -> "list
     if kind == "cpu":
         raise RequestError("A program is predicted on a GPU, and the CPU is none.", PROGRAM_FORM)
     number = int(device.partition(":")[2] or 0)
-    found = []
+    found: list[Target] = []
     while True:
         try:
-            found.append(session.estimates.target(f"{kind}:{number}"))
+            session.estimates.target(f"{kind}:{number}")
         except ValueError:
             if not found:
                 raise
-            break
+            return found
+        found.append(session.estimates.capped_target(f"{kind}:{number}", options.memory_cap))
         number += 1
-    cap = options.memory_cap
-    if cap is None:
-        return found
-    capped = []
-    for target in found:
-        if problems := cap.problems(target.device, target.capacity_bytes):
-            raise ValueError("; ".join(problems) + ".")
-        allowed = cap.allowed_bytes(target.capacity_bytes)
-        free = target.free_bytes
-        if free is None or allowed is None:
-            least = allowed
-        else:
-            least = min(free, allowed + target.overhead_bytes)
-        capped.append(replace(target, free_bytes=least))
-    return capped

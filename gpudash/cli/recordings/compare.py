@@ -4,8 +4,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from gpudash.cli.recordings.runs import recorded_run
 from gpudash.cli.terminal.flags import parse_tolerance
-from gpudash.cli.terminal.output import Exit, RequestError, print_json, print_notice, print_table, stdout
+from gpudash.cli.terminal.output import Exit, print_json, print_notice, print_table, stdout
+from gpudash.units import listed
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -57,12 +59,10 @@ def compare(
     json
         Print one JSON document.
     """
-    share = None
-    if tolerance is not None:
-        share = parse_tolerance(tolerance)
+    share = parse_tolerance(tolerance)
     from gpudash.telemetry.comparing import compare as compared
 
-    comparison = compared(_run(a), _run(b))
+    comparison = compared(*(recorded_run(text, "gpudash compare reads what gpudash has recorded.") for text in (a, b)))
     found = comparison.document(share)
     if json:
         print_json(found)
@@ -79,19 +79,6 @@ def compare(
     return Exit.FINISHED
 
 
-def _run(text: str) -> "ComparedRun":
-    from gpudash.session.recordings.comparing.comparison_loader import load_run, split_run
-    from gpudash.telemetry.recording.recorder import RecordingError
-
-    try:
-        path, number = split_run(text)
-        return load_run(path, number)
-    except RecordingError as error:
-        raise RequestError(str(error), "gpudash compare reads what gpudash has recorded.") from None
-    except OSError as error:
-        raise RequestError(f"{text} cannot be read: {error.strerror}.", "Name a recording that can.") from None
-
-
 def _reasons(comparison: "Comparison", tolerance: float) -> str:
     """Why the comparison fails, in one sentence; "" if it passes."""
     from gpudash.telemetry.comparing.comparison import ENDING
@@ -106,10 +93,7 @@ def _reasons(comparison: "Comparison", tolerance: float) -> str:
     if ENDING in worse:
         parts.append(f"A finished, and B {_DID[comparison.b.view.status]}")
     if changed:
-        more = ""
-        if len(changed) > NAMED:
-            more = f" and {len(changed) - NAMED} more fields"
-        parts.append(f"the specs differ in {', '.join(changed[:NAMED])}{more}")
+        parts.append(f"the specs differ in {listed(changed, NAMED, 'fields')}")
     return f"{'; '.join(parts)}."
 
 

@@ -9,6 +9,7 @@ from cyclopts.validators import Number
 from gpudash.cli.terminal.output import Exit, RequestError, numbers, plain_table, print_json, print_table, stdout
 
 if TYPE_CHECKING:
+    from gpudash.telemetry.comparing import ComparedRun
     from gpudash.telemetry.recording.facts import Facts, RunFacts
 
 LISTED = 20
@@ -48,18 +49,27 @@ def runs(
     return _show(recording, as_json=json)
 
 
-def _show(text: str, *, as_json: bool) -> int:
-    """Print the result of a run in the format of the command that ran it."""
+def recorded_run(text: str, remedy: str) -> "ComparedRun":
+    """The run that FILE or FILE#N names.
+
+    Raises:
+        RequestError: with ``remedy``, if there is none.
+    """
     from gpudash.session.recordings.comparing.comparison_loader import load_run, split_run
     from gpudash.telemetry.recording.recorder import RecordingError
 
     try:
         path, number = split_run(text)
-        found = load_run(path, number)
+        return load_run(path, number)
     except RecordingError as error:
-        raise RequestError(str(error), RECORD_FIRST) from None
+        raise RequestError(str(error), remedy) from None
     except OSError as error:
         raise RequestError(f"{text} cannot be read: {error.strerror}.", "Name a recording that can.") from None
+
+
+def _show(text: str, *, as_json: bool) -> int:
+    """Print the result of a run in the format of the command that ran it."""
+    found = recorded_run(text, RECORD_FIRST)
     summary = found.view.summary(found.recording)
     if as_json:
         print_json({**summary, "notes": list(found.notes)})

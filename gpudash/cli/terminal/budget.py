@@ -78,9 +78,7 @@ class BudgetOptions:
             raise RequestError("--max 0 leaves nothing to run in.", "Write for example --max 20GiB.")
         if self.tolerance is not None and self.baseline is None:
             raise RequestError("--tolerance is for comparing with a baseline.", "Give --baseline FILE as well.")
-        share = None
-        if self.tolerance is not None:
-            share = parse_tolerance(self.tolerance)
+        share = parse_tolerance(self.tolerance)
         if self.baseline is None and self.write_baseline is None:
             return Budget(self.max, junit=self.junit, sarif=self.sarif)
         from gpudash.telemetry.comparing.baseline import TOLERANCE, BaselineError, read_baselines

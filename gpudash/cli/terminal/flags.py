@@ -5,6 +5,8 @@ Annotations are evaluated at run time: the parser reads them from dataclasses th
 loaded here, because every command and every help page loads this module.
 """
 
+import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from gpudash.cli.terminal.output import RequestError, print_notice
+from gpudash.cli.terminal.output import OF_STATUS, RequestError, print_notice
 from gpudash.devices.names import MOST_SIMULATED, SimulatedCard, Simulation, parse_card, parse_simulated, size_of
 from gpudash.system.garbage import without_collection
 from gpudash.units import format_bytes, parse_share, parse_size
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from gpudash.session.remote.machine import RemoteMachine
     from gpudash.session.serving import Serving
     from gpudash.specs import Spec
+    from gpudash.telemetry.records import Note
 
 
 def size_text(size: int | None) -> str | None:
@@ -101,12 +104,14 @@ NOTICES = Parameter(
 """Group headings of the help pages."""
 
 
-def parse_tolerance(text: str) -> float:
-    """The share given to ``--tolerance``, such as ``10%`` or ``0.1``.
+def parse_tolerance(text: str | None) -> float | None:
+    """The share given to ``--tolerance``, such as ``10%`` or ``0.1``; ``None`` if it was not given.
 
     Raises:
         RequestError: if it is not a share.
     """
+    if text is None:
+        return None
     try:
         return parse_share(text)
     except ValueError as error:
@@ -140,6 +145,33 @@ class SimulateOptions:
             if len(self.simulate) > MOST_SIMULATED:
                 remedy = f"Leave {len(self.simulate) - MOST_SIMULATED} of them out."
             raise RequestError(f"{str(error).rstrip('.')}.", remedy) from None
+
+
+def require_function(callable: str) -> None:
+    """Reject what cannot name a function, before any process starts for it.
+
+    Raises:
+        RequestError: if it cannot.
+    """
+    module, _, function = callable.rpartition(":")
+    names = [function]
+    if not module.endswith(".py"):  # a file may have any name, such as train-gpt.py
+        names += module.split(".")
+    if not all(name.isidentifier() for name in names):
+        way = "Write package.module:function or folder/file.py:function."
+        raise RequestError(f"--callable {callable!r} names no function.", way)
+
+
+def python_program(python: str | None) -> str:
+    """The Python given to ``--python``; this one by default.
+
+    Raises:
+        RequestError: if there is no such program.
+    """
+    program = sys.executable if python is None else shutil.which(python)
+    if program is None:
+        raise RequestError(f"--python {python!r} is no program.", "Name a Python, such as .venv/bin/python.")
+    return program
 
 
 def _require_targets(notify: list[str]) -> None:
@@ -215,6 +247,32 @@ def begin(session: "Session", *, worker: bool = True) -> None:
         session.start(worker=worker)
     except RecordingError as error:
         raise RequestError(str(error), "Use --record FILE, or --no-record.") from None
+
+
+def close(session: "Session", served: "Served") -> bool:
+    """Close a session and what serves it, and print which notifications failed; returns whether all threads ended."""
+    served.close()
+    joined = session.close() and served.joined
+    for text in session.undelivered:
+        print_notice(text)
+    return joined
+
+
+def outcome(session: "Session") -> "tuple[dict[str, Any], list[Note]]":
+    """The summary of a session's run, as in JSON, and its notes."""
+    with session.store.lock:
+        run = session.store.run
+        assert run is not None
+        summary = run.summary()
+        notes = list(run.notes)
+    # gpudash ended before the run did, which to the user is an interruption.
+    if summary["status"] not in OF_STATUS:
+        summary["status"] = "cancelled"
+    summary["product"] = session.machine.product_of(summary["device"])
+    summary["recording"] = None
+    if session.recording_path is not None:
+        summary["recording"] = str(session.recording_path)
+    return summary, notes
 
 
 @Parameter(name="*")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 
@@ -66,9 +66,17 @@ class Interruption:
 def interruptible(text: str = "") -> Iterator[Interruption]:
     """Let signals set the flag of an `Interruption` and print ``text`` on stderr, until the block is left."""
     interruption = Interruption(text)
-    before = {number: signal.signal(number, interruption.handle) for number in stop_signals()}
-    try:
+    with handled_by(interruption.handle):
         yield interruption
+
+
+@contextmanager
+def handled_by(handle: Callable[[int, object], None]) -> Iterator[None]:
+    """Let signals that ask a command to stop call ``handle``, until the block is left."""
+    # The previous handlers are restored: a caller in the same process may have its own.
+    before = {number: signal.signal(number, handle) for number in stop_signals()}
+    try:
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -11,7 +11,6 @@ import math
 import os
 import queue
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -35,6 +34,7 @@ from gpudash.cli.terminal.output import (
     stdout,
 )
 from gpudash.devices.names import shown_name
+from gpudash.system.threads import started
 from gpudash.telemetry.metrics import SENSORS
 from gpudash.telemetry.records import Record, Sample, SourceFailed, SourceRecovered, State, Warning, plain
 from gpudash.telemetry.store import Store
@@ -147,10 +147,7 @@ def memory_text(store: Store, table: str, device: str | None) -> str:
 
 
 def _number(store: Store, key: Key, metric: str) -> float | None:
-    value = store.latest(key[1], metric, key[2]).value
-    if isinstance(value, (int, float)):
-        return float(value)
-    return None
+    return store.latest(key[1], metric, key[2]).number
 
 
 def _text(value: float | None, write: Callable[[float], str]) -> str:
@@ -264,8 +261,7 @@ class JsonLines:
         self.problem = ""
         self._descriptor = sys.stdout.fileno()
         self._waiting: queue.Queue[tuple[Record, str] | None] = queue.Queue(WAITING_LINES)
-        self._thread = threading.Thread(target=self._write_all, name="gpudash-lines", daemon=True)
-        self._thread.start()
+        self._thread = started("gpudash-lines", self._write_all)
 
     def put(self, record: Record, machine: str = "") -> None:
         """Queue ``record`` for writing; never blocks.

@@ -43,6 +43,8 @@ def monitor_machines(
     Raises:
         RequestError: if an address is invalid, the recording cannot be written, or no machine can be linked.
     """
+    from gpudash.session.remote.machine import summary
+
     # Check before ssh asks for a password.
     if as_json and lines is not None:
         raise RequestError("--json and --json-lines are two forms of output.", "Give one of them.")
@@ -74,7 +76,7 @@ def monitor_machines(
             begun=partial(_settled, machines),  # a machine that links slowly is watched as long as the others
         )
         # Inside the block: once the fleet is closed, its machines have no state.
-        summaries = _summaries(machines)
+        summaries = [summary(machine) for machine in machines]
         if recording is None:
             recordings = []
         else:
@@ -165,12 +167,6 @@ def _ended(
         return all(machine.state == "given up" for machine in machines)
 
     return ended
-
-
-def _summaries(machines: Sequence[RemoteMachine]) -> list[dict[str, object]]:
-    from gpudash.session.remote.machine import summary
-
-    return [summary(machine) for machine in machines]
 
 
 def _of_several(summaries: Sequence[dict[str, object]]) -> dict[str, object]:

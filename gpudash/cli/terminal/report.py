@@ -160,12 +160,15 @@ def print_watched(summary: Mapping[str, Any]) -> None:
     for name in ("report", "recording"):
         if summary[name]:
             console.print(f"{name.capitalize()}: {summary[name]}", soft_wrap=True)
-    first = next(iter((error.get("explanation") or {}).get("remedies", ())), None)
-    if first is not None and first["command"]:
-        console.print(f"Command with the first change: {one_line(shlex.join(first['command']))}", soft_wrap=True)
-    patched = any(remedy["patch"] for remedy in (error.get("explanation") or {}).get("remedies", ()))
-    if patched and summary["report"]:
-        path = shlex.quote(f"{summary['report']}/{PATCH_NAME}")
+    _print_changes(console, (error.get("explanation") or {}).get("remedies", ()), summary["report"])
+
+
+def _print_changes(console: Console, remedies: Sequence[Mapping[str, Any]], report_folder: str | None) -> None:
+    """Print how to run the program with the first change, and how to apply the patch of the report."""
+    if remedies and remedies[0]["command"]:
+        console.print(f"Command with the first change: {one_line(shlex.join(remedies[0]['command']))}", soft_wrap=True)
+    if report_folder and any(remedy["patch"] for remedy in remedies):
+        path = shlex.quote(f"{report_folder}/{PATCH_NAME}")
         console.print(f"Patch, to be applied in the program's folder: patch -p0 < {path}", soft_wrap=True)
 
 

@@ -97,10 +97,7 @@ def parsed_fields(chosen: type[Spec], arguments: Sequence[str]) -> dict[str, Any
     app = App(name=f"run {chosen.name}", help_flags=[], version_flags=[])
 
     def take(*, spec: Any = None) -> dict[str, Any]:
-        if spec is None:
-            return {}
-        # Only fields that were set, so that defaults do not override a preset's values.
-        return {name: getattr(spec, name) for name in spec.model_fields_set}
+        return given_fields(spec)
 
     take.__annotations__ = {"spec": Annotated[chosen | None, Parameter(name="*")], "return": dict[str, Any]}
     app.default(take)
@@ -191,3 +188,10 @@ class SpecHelp(DefaultFormatter):
         if name is None:
             return entry
         return entry.copy(metavar="SIZE", default=size_text(self._defaults[name]))
+
+
+def given_fields(spec: Spec | None) -> dict[str, Any]:
+    """The fields that were set, so that defaults do not override a preset's values."""
+    if spec is None:
+        return {}
+    return {name: getattr(spec, name) for name in spec.model_fields_set}

@@ -15,6 +15,7 @@ from typing import Literal
 from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.memory.explaining.call_sites import GROWS_SHARE
 from gpudash.memory.explaining.patches import MOST_SOURCE_BYTES, LineChange, kept_lines, line_changes
+from gpudash.memory.explaining.remedies import ordered
 from gpudash.memory.explaining.whole_need import changes_the_run
 from gpudash.memory.frames import Frame, is_library
 from gpudash.system.foreign_files import LONGEST_LINE, read_regular
@@ -78,9 +79,8 @@ class AnnotatedSource:
 
 
 def change_of(found: Explanation) -> Remedy | None:
-    """The first change of the program's source, command or variables; prefers one that is known to work."""
-    changes = [remedy for remedy in found.remedies if changes_the_run(remedy)]
-    return min(changes, key=lambda remedy: (not remedy.fits, not remedy.patch), default=None)
+    """The first of the remedies that changes the program's source, its command or its variables."""
+    return next((remedy for remedy in ordered(found.remedies) if changes_the_run(remedy)), None)
 
 
 def refused_total_bytes(found: Explanation) -> int:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.memory.explaining.memory_state import AllocationGroup
 from gpudash.memory.frames import Frame, is_library, site_of
-from gpudash.telemetry.explanation import Growth, Owner, StackLine, every_steps, site_name
+from gpudash.telemetry.explanation import Growth, Owner, StackLine, every_steps, short, site_name
 from gpudash.telemetry.records import Warning
 from gpudash.units import format_bytes
 
@@ -235,10 +235,13 @@ def growth_rate(steps: Mapping[int, int], now: int, fewest_steps: int = FEWEST_S
         return None
     median = statistics.median(steps.values())
     # Very different sizes come from batches of different lengths, which come and go.
-    alike = sum(abs(size - median) <= LIKE_THE_MEDIAN * median for size in steps.values())
-    if alike >= SHARE_ALIKE * len(steps):
-        return GrowthRate(sum(steps.values()) / span, stride)
-    return None
+    alike = [size for size in steps.values() if abs(size - median) <= LIKE_THE_MEDIAN * median]
+    if len(alike) < SHARE_ALIKE * len(steps):
+        return None
+    if stride > 1.0:
+        # The newest step may hold as much without keeping it: it would count as one more of them.
+        return GrowthRate(statistics.fmean(alike) / stride, stride)
+    return GrowthRate(sum(steps.values()) / span, stride)
 
 
 def _stride(steps: Sequence[int]) -> float:
@@ -354,8 +357,18 @@ class GrowthNotice:
         return True
 
 
+def no_keeper(_growth: Growth) -> str:
+    """Knows of no line which statement keeps what it allocates."""
+    return ""
+
+
 def growth_warning(
-    growing: Sequence[Growth], device: str, time_s: float, run_id: int, source: SourceLine = no_source
+    growing: Sequence[Growth],
+    device: str,
+    time_s: float,
+    run_id: int,
+    source: SourceLine = no_source,
+    keeper: Callable[[Growth], str] = no_keeper,
 ) -> Warning:
     """The warning about growing lines.
 
@@ -363,6 +376,7 @@ def growth_warning(
         growing: the lines, the fastest first.
         device: device with the memory: a GPU's UUID, or "host".
         source: reads the line's source if ``growing`` lacks it.
+        keeper: place of the statement that keeps what a line allocates; "" if it is that line, or unknown.
     """
     sentences = []
     causes = []
@@ -371,8 +385,14 @@ def growth_warning(
         if not first.text:
             first = replace(first, text=source(first.file, first.line).strip())
         size = format_bytes(first.bytes_at_once)
-        sentences.append(f"{first.place} keeps {size} of {first.every} since step {first.first_step}.")
-        causes.append(f"{first.place}, {size} {every_steps(first.stride, 'a step')}")
+        holder = keeper(first)
+        place = first.place
+        allocated = ""
+        if holder:
+            place = holder
+            allocated = f", allocated at {short(first.file)}:{first.line}"
+        sentences.append(f"{place} keeps {size} of {first.every} since step {first.first_step}{allocated}.")
+        causes.append(f"{place}, {size} {every_steps(first.stride, 'a step')}{allocated}")
     return Warning(
         time_s=time_s,
         run_id=run_id,

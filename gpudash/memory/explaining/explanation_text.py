@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.memory.explaining.remedies import AT_LEAST, REPLAY
+from gpudash.memory.explaining.whole_need import changes_the_run
 from gpudash.memory.explaining.wording import available, innermost, needed
 from gpudash.memory.predicting.prediction import price
-from gpudash.telemetry.explanation import Evidence, Explanation, Owner, Part, Remedy, site_name
+from gpudash.telemetry.explanation import Evidence, Explanation, Owner, Part, Remedy, short, site_name
 from gpudash.units import format_bytes, format_count, format_duration, format_percent
 
 BAR_CELLS = 40
 """Length of the longest bar, in characters."""
 
 SHOWN_OWNERS = 5
+
+_LINE = re.compile(r"\S:\d")
+"""Matches the place of a line in a sentence: "train.py:41"."""
 
 NOT_TRIED = "not tried"
 """Label of a remedy that neither a dry run nor a replay has verified."""
@@ -102,7 +107,7 @@ def remedy_rows(remedies: Sequence[Remedy], *, failed: bool = False) -> list[str
         remedies: the remedies.
         failed: whether a request had failed.
     """
-    return _columns([[remedy.change, *_facts(remedy, failed)] for remedy in remedies])
+    return in_columns([[remedy.change, *_facts(remedy, failed)] for remedy in remedies])
 
 
 def is_peak_so_far(remedy: Remedy) -> bool:
@@ -123,6 +128,53 @@ def remedy_peak(remedy: Remedy, *, failed: bool) -> str:
     if failed and is_peak_so_far(remedy):
         at_least = AT_LEAST
     return f"{at_least}{format_bytes(remedy.predicted_peak_bytes)}"
+
+
+def reason(explanation: Explanation, change: Remedy | None) -> str:
+    """What is held by which line, why, and what a change does about it, in sentences without their caveats."""
+    sentences = [explanation.cause]
+    if not _LINE.search(explanation.cause):
+        sentences.insert(0, _held(explanation))
+    if _note_is_cause(explanation):
+        sentences.append(explanation.remedies_note)
+    if change is not None and change.predicted_peak_bytes is not None:
+        sentences.append(f"The change: {change.change}.")
+    return " ".join(filter(None, sentences))
+
+
+def caveat(explanation: Explanation, change: Remedy | None) -> str:
+    """What limits a change, why it is not the first remedy, and what the remedies are based on; "" for nothing."""
+    sentences = []
+    if change is not None and change.puts_off:
+        sentences.append(f"It {change.puts_off}.")
+    first = next(iter(explanation.remedies), None)
+    if change is not None and first is not None and not changes_the_run(first):
+        sentences.append("The first of the remedies above is no change of the program to run from here.")
+    if not _note_is_cause(explanation):
+        sentences.append(explanation.remedies_note)
+    return " ".join(filter(None, sentences))
+
+
+def _note_is_cause(explanation: Explanation) -> bool:
+    """Whether the note says what keeps the memory, as that of a leak does until a rerun has measured the need."""
+    return explanation.verdict == "leak" and not explanation.cause and explanation.need is None
+
+
+def _held(explanation: Explanation) -> str:
+    """What the line holds that leaks, or that holds most; the verdict's sentence if that is of no line."""
+    owners = [one for one in explanation.owners if one.file is not None and one.category != WORKSPACE]
+    if explanation.verdict == "leak" and explanation.growing:
+        growth = explanation.growing[0]
+        # As in the margin of the source.
+        held = sum(one.bytes for one in owners if (one.file, one.line) == (growth.file, growth.line))
+        more = f"{format_bytes(growth.bytes_at_once)} of {growth.every}"
+        return f"{short(growth.file)}:{growth.line} holds {format_bytes(held)}, {more}."
+    if explanation.verdict not in ("real capacity", "impossible request", "memory cap"):
+        return explanation.headline
+    if not owners:
+        return ""
+    largest = owners[0]
+    return f"{short(largest.file or '')}:{largest.line} holds {format_bytes(largest.bytes)} ({largest.category})."
 
 
 def _facts(remedy: Remedy, failed: bool) -> list[str]:
@@ -204,7 +256,7 @@ def _bars(explanation: Explanation) -> Iterator[str]:
         if part.kind != "barred":
             bar = "█" * max(1, round(part.bytes / largest * BAR_CELLS))
         rows.append([part_name(part), format_bytes(part.bytes), bar])
-    for line in _columns(rows):
+    for line in in_columns(rows):
         yield f"  {line}"
     yield f"  {total_text(explanation)}"
 
@@ -225,7 +277,7 @@ def _owner_lines(explanation: Explanation) -> list[str]:
     if not owners:
         return []
     rows = [["own", "total", "count", "per step", "what", "where"], *map(_cells, owners)]
-    lines = [f"  {line}" for line in _columns(rows)]
+    lines = [f"  {line}" for line in in_columns(rows)]
     rest = explanation.rest_bytes + sum(owner.bytes for owner in explanation.owners[SHOWN_OWNERS:])
     count = explanation.rest_owners + len(explanation.owners) - len(owners)
     if count:
@@ -244,7 +296,7 @@ def _cells(owner: Owner) -> list[str]:
     ]
 
 
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
+def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """Cells padded to columns; a column that is empty in every row is left out."""
     kept = [column for column in zip(*rows, strict=True) if any(column)]
     padded = [[cell.ljust(max(map(len, column))) for cell in column] for column in kept]

@@ -236,13 +236,13 @@ def ordered(remedies: Iterable[Remedy]) -> tuple[Remedy, ...]:
     """The verified remedies first, then the untried ones.
 
     Verified ones begin with changes of the program or its environment that work on the same card, those with which the
-    whole run fits first; then larger cards, a lower bound last.
+    whole run fits first; then larger cards, a lower bound last. What only puts off the failure follows what ends it.
     """
 
-    def rank(remedy: Remedy) -> tuple[bool, bool, bool, bool]:
+    def rank(remedy: Remedy) -> tuple[bool, bool, bool, bool, bool]:
         is_change = bool(remedy.patch or remedy.command or remedy.flags or remedy.allocator)
         is_bound = remedy.change.startswith(AT_LEAST)
-        return not remedy.verified_by, not is_change, not remedy.fits, is_bound
+        return not remedy.verified_by, bool(remedy.puts_off), not is_change, not remedy.fits, is_bound
 
     return tuple(sorted(remedies, key=rank))
 

@@ -260,6 +260,8 @@ def with_tried(found: Explanation, remedy: Remedy, need: Need | None) -> Explana
     # With room to spare the cache is never freed, and grows larger than the card.
     peak = min(need.peak_reserved_bytes, room_of(found))
     works = replace(remedy, fits=True, verified_by=need.found_by, predicted_peak_bytes=peak)
+    if need.is_whole:
+        works = replace(works, puts_off="")
     return replace(found, remedies=ordered((works, *rest)))
 
 

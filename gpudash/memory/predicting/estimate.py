@@ -412,43 +412,25 @@ def passage(trace: Trace, target: Target, spacious: Peaks | None = None) -> Pass
 def judge(trace: Trace, target: Target, workload: str) -> Estimate:
     """Whether a traced run fits ``target``, and what it takes."""
     found = passage(trace, target)
-    room = target.room_bytes
-    reserved = None
     least_card = None
     how = ADDED_UP
     least = found.spacious.allocated
     shown = found.spacious
     if target.device != "cpu":
         how = REPLAYED
-        reserved = found.reserved
         least = _least_room(trace, target, found)
         least_card = _least_card(least, target)
         # the cache is released there: its figures at the peak are others than with room to spare
         if found.passes and found.reserved != found.spacious.reserved:
-            shown = peaks(trace, target.settings, room, target.allowed_bytes)
-    free = None
-    spare = None
-    if room is not None:
-        free = room + target.overhead_bytes
-        spare = room - least
-        if found.passes:
-            spare = room - found.reserved
+            shown = peaks(trace, target.settings, target.room_bytes, target.allowed_bytes)
     retries = 0
     if found.outcome is not None and found.passes:
         retries = found.outcome.retries
+    device = _of_device(found, target, lambda: least)
     return Estimate(
+        **vars(replace(device, peak_allocated_bytes=shown.allocated, minimum_capacity_bytes=least_card)),
         workload=workload,
-        device=target.device,
-        peak_allocated_bytes=shown.allocated,
-        peak_reserved_bytes=reserved,
-        minimum_capacity_bytes=least_card,
-        overhead_bytes=target.overhead_bytes,
         by_category=shown.by_category,
-        capacity_bytes=target.capacity_bytes,
-        free_bytes=free,
-        fits=found.fits,
-        spare_bytes=spare,
-        margin_bytes=found.margin,
         first_step_bytes=shown.first_step,
         steady_bytes=shown.steady,
         phases=shown.phases,
@@ -458,7 +440,6 @@ def judge(trace: Trace, target: Target, workload: str) -> Estimate:
             overhead=target.overhead_words or "no overhead",
         ),
         communication_bytes=target.communication_bytes,
-        released_bytes=found.released,
         product=target.product,
         retries=retries,
         convolutions=trace.convolutions,
@@ -477,26 +458,41 @@ def judge_card(
     """
     target = card.target
     found = passage(trace, target, spacious)
+
+    def least() -> int:
+        known = 0
+        if least_room is not None:
+            known = least_room()
+        # a run that passes with less than this card has, and not on it, is searched for from there on: it is rare
+        if target.room_bytes is not None and known <= target.room_bytes:
+            known = _least_room(trace, target, found)
+        return known
+
+    return CardEstimate(**vars(_of_device(found, target, least)), key=card.key)
+
+
+def _of_device(found: Passage, target: Target, least_room: Callable[[], int]) -> DeviceEstimate:
+    """What a run takes of a device.
+
+    Args:
+        found: how it gets on there.
+        target: the device.
+        least_room: the fewest bytes with which it passes; asked of a GPU on which it does not.
+    """
     room = target.room_bytes
+    reserved = None
+    if target.device != "cpu":
+        reserved = found.reserved
     free = None
     spare = None
     if room is not None:
         free = room + target.overhead_bytes
-        spare = room - found.reserved
-    if room is not None and not found.passes and target.device != "cpu":
-        least = 0
-        if least_room is not None:
-            least = least_room()
-        # a run that passes with less than this card has, and not on it, is searched for from there on: it is rare
-        if least <= room:
-            least = _least_room(trace, target, found)
-        spare = room - least
-    reserved = None
-    if target.device != "cpu":
-        reserved = found.reserved
-    return CardEstimate(
+        taken = found.reserved
+        if target.device != "cpu" and not found.passes:
+            taken = least_room()
+        spare = room - taken
+    return DeviceEstimate(
         device=target.device,
-        key=card.key,
         capacity_bytes=target.capacity_bytes,
         free_bytes=free,
         peak_allocated_bytes=found.spacious.allocated,

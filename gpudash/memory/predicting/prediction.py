@@ -12,7 +12,7 @@ from gpudash.memory.allocator.trace import CATEGORIES
 from gpudash.memory.predicting.estimate import Alternative, Estimate, RankEstimate
 from gpudash.memory.predicting.rank_estimates import SPLIT, unequal
 from gpudash.memory.predicting.torch_versions import unmeasured_torch
-from gpudash.telemetry.explanation import RunChange
+from gpudash.telemetry.explanation import Remedy, RunChange
 from gpudash.units import MIB, SizeScale, format_bytes, format_like
 
 Verdict = Literal["fits", "short", "uncertain", "unknown"]
@@ -438,6 +438,8 @@ def price(alternative: RunChange) -> str:
         parts.append("only after releasing its cache")
     if alternative.note:
         parts.append(alternative.note)
+    if isinstance(alternative, Remedy) and alternative.puts_off:
+        parts.append(alternative.puts_off)
     if alternative.changes_training:
         parts.append("may change convergence")
     return "; ".join(parts)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpudash.memory.allocator.trace import WORKSPACE
-from gpudash.memory.explaining.call_sites import SourceLine, growing_lines, no_source
+from gpudash.memory.explaining.call_sites import LEAST_KEPT, SourceLine, growing_lines, no_source
 from gpudash.memory.explaining.explain import SHARE_OF_LEAK, explain
 from gpudash.memory.explaining.memory_state import MemoryState
 from gpudash.memory.explaining.remedies import (
@@ -24,7 +24,7 @@ from gpudash.memory.explaining.remedies import (
     smaller_activations,
     smaller_workspace,
 )
-from gpudash.memory.explaining.whole_need import need_on_card
+from gpudash.memory.explaining.whole_need import changes_the_run, need_on_card
 from gpudash.memory.explaining.wording import mostly_from
 from gpudash.memory.snapshot.causes.activations import smaller_steps
 from gpudash.memory.snapshot.causes.batch_size import is_of_single_samples
@@ -303,8 +303,34 @@ def remedies(
     cause, smaller = _in_the_program(case, settings)
     if cause is None:
         cause = ProgramCause("")
-    suggested = ordered((*kept, *cause.remedies, *replayed, *smaller))
-    return Found(suggested, note, cause.text, savings(case), need)
+    rest = cause.remedies
+    if kept and cause.is_of_activations:
+        rest = _put_off(rest, found, capacity)
+    others = _put_off((*replayed, *smaller), found, capacity, cause.puts_off)
+    return Found(ordered((*kept, *rest, *others)), note, cause.text, savings(case), need)
+
+
+def _put_off(remedies: Sequence[Remedy], found: Explanation, capacity: int, until: str = "") -> tuple[Remedy, ...]:
+    """Remedies that end no growth; those that change the run say how long they last.
+
+    Args:
+        remedies: the remedies.
+        found: why memory ran out, with the lines that keep memory from every step.
+        capacity: bytes available to PyTorch.
+        until: how long, if another growth is the cause.
+    """
+    rate = round(sum(growth.bytes_per_step for growth in found.growing))
+    is_known = sum(growth.bytes for growth in found.growing) >= LEAST_KEPT
+    made = []
+    for remedy in remedies:
+        puts_off = until
+        if not until and is_known and remedy.predicted_peak_bytes is not None:
+            steps = max(0, capacity - remedy.predicted_peak_bytes) // rate
+            puts_off = f"lasts at least {format_count(steps)} step{'s' * (steps != 1)} more, then it is full again"
+        if changes_the_run(remedy):
+            remedy = replace(remedy, puts_off=remedy.puts_off or puts_off)
+        made.append(remedy)
+    return tuple(made)
 
 
 def _in_the_program(case: Case, settings: Sequence[Remedy]) -> tuple[ProgramCause | None, tuple[Remedy, ...]]:
@@ -322,7 +348,7 @@ def _in_the_program(case: Case, settings: Sequence[Remedy]) -> tuple[ProgramCaus
     if is_full_of_it:
         return None, workspace
     cause = cause_of(case)
-    is_waste = cause is not None and cause.is_waste
+    is_waste = cause is not None and (cause.is_waste or bool(cause.puts_off))
     # A setting removes the fragmentation, and the run continues; but memory that is not needed would soon fill that
     # too.
     if found.verdict == "fragmentation" and settings and not is_waste:

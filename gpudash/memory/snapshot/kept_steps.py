@@ -11,18 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpudash.memory.explaining.call_sites import SourceLine, growth_rate
-from gpudash.memory.frames import Frame, is_library
 from gpudash.memory.snapshot.history.history import History
-from gpudash.memory.snapshot.leak_edits import Keeper, Place, edit_of_statement, keepers
+from gpudash.memory.snapshot.leak_edits import Keeper, Place, edit_of_statement, keepers, makers_of
 from gpudash.memory.snapshot.source_edits import SourceFile
 from gpudash.telemetry.explanation import Growth, Remedy, every_steps, short
 from gpudash.units import format_bytes
 
 FEWEST_STEPS_KEPT = 2
 """Steps in which a line must leave memory behind, if the program shows the statement that keeps it."""
-
-MOST_CALLERS = 30
-"""Most lines of the program, among those that led to what is kept, whose results are traced."""
 
 NUMBER_BYTES = 8
 """Size of the largest scalar."""
@@ -74,8 +70,9 @@ class Leak:
         known: set[tuple[Place, str]] = set()
         for stride, of_all_steps in _kept_steps(history, moment, growing):
             lives = _newest(history, of_all_steps)
+            stacks = [_stack(history, life) for life in lives]
             kept = []
-            for keeper in keepers(_makers(history, lives, _lines_of(history, of_all_steps, growing)), source):
+            for keeper in keepers(makers_of(_lines_of(history, of_all_steps, growing), stacks), source):
                 if (keeper.place, keeper.text) not in known:
                     known.add((keeper.place, keeper.text))
                     kept.append((keeper, _value(history, lives, keeper.made)))
@@ -128,10 +125,7 @@ class Leak:
     def hooks_text(self) -> str:
         """Which hooks keep something, as `Growth.kept_by` of the line that allocates it; "" if none does."""
         hooks = dict.fromkeys(keeper for keeper, _value in self.keepers if keeper.in_hook)
-        return " ".join(
-            f"{short(keeper.place[0])}:{keeper.place[1]} ({keeper.statement}), a hook, keeps each {keeper.name}."
-            for keeper in hooks
-        )
+        return " ".join(f"{keeper.shown_place}, a hook, keeps each {keeper.name}." for keeper in hooks)
 
     def keeps_numbers(self, history: History) -> bool:
         """Whether scalars stay on the device after the edit, because the program reads them as tensors."""
@@ -224,18 +218,6 @@ def _lines_of(history: History, lives: Ints, growing: Sequence[Growth]) -> Seque
     return [growth for growth in growing if (growth.file, growth.line) in sites]
 
 
-def _makers(history: History, step: Ints, growing: Sequence[Growth]) -> list[Place]:
-    """Lines whose result may be what is kept: those that grow, and their callers, the outermost first."""
-    called: dict[Place, None] = {}
-    for life in step:
-        for file, line, name in reversed(_stack(history, life)):
-            if not is_library(Frame(file, line, name)):
-                # A dict as an ordered set; a line in the stacks of several blocks has its first position.
-                called[file, line] = None
-    own = [(growth.file, growth.line) for growth in growing]
-    return list(dict.fromkeys([*own, *list(called)[:MOST_CALLERS]]))
-
-
 def _stack(history: History, life: int) -> Sequence[tuple[str, int, str]]:
     number = int(history.lives.stack[life])
     if number >= 0:
@@ -253,8 +235,7 @@ def _value(history: History, step: Ints, made: Place) -> int | None:
 
 
 def _instead(keeper: Keeper, history: History, value: int | None, graph: str, stride: float) -> str:
-    name, (file, line) = keeper.name, keeper.place
-    place = f"{short(file)}:{line} ({keeper.statement})"
+    name, place = keeper.name, keeper.shown_place
     if keeper.is_carried:
         return f"{place} carries the graph of every step on to the next: write {keeper.edit(is_number=False)}."
     of_graph = ""

@@ -8,11 +8,12 @@ go. A line without such a statement, or a file that cannot be read, has none.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
 from gpudash.memory.explaining.call_sites import SourceLine
+from gpudash.memory.frames import Frame, is_library
 from gpudash.memory.snapshot.source_edits import (
     Functions,
     LineEdits,
@@ -24,10 +25,13 @@ from gpudash.memory.snapshot.source_edits import (
     names_in,
     one_line,
 )
-from gpudash.telemetry.explanation import Rewrite
+from gpudash.telemetry.explanation import Growth, Rewrite, short
 
 MOST_KEEPERS = 3
 """Most keeping lines for which there is advice."""
+
+MOST_CALLERS = 30
+"""Most lines of the program, among those that led to what is kept, whose results are traced."""
 
 MOST_CALLS = 3
 """Most functions of the program through which a value is traced."""
@@ -99,6 +103,11 @@ class Keeper:
     in_hook: bool = False
     span: tuple[int, int, int, int] | None = None
 
+    @property
+    def shown_place(self) -> str:
+        """The statement's short name: "train.py:44 (losses.append(loss))"."""
+        return f"{short(self.place[0])}:{self.place[1]} ({self.statement})"
+
     def edit(self, *, is_number: bool) -> str:
         """The statement with what it should keep instead.
 
@@ -146,6 +155,9 @@ class Keeper:
                 return None
             edits.before(loop.body[0].lineno, [self._detached()])
             return edits.changed
+        # A hook's lambda is only a part of its line.
+        if one_line(statement) != self.statement:
+            return None
         edits.replace(statement, [written or f"{self.before}{self.kept(is_number=is_number)}{self.after}"])
         return edits.changed
 
@@ -198,6 +210,54 @@ def keepers(makers: Sequence[Place], source: SourceLine) -> list[Keeper]:
         if found:
             break
     return list(found.values())[:MOST_KEEPERS]
+
+
+def makers_of(growing: Sequence[Growth], stacks: Iterable[Sequence[tuple[str, int, str]]]) -> list[Place]:
+    """Lines whose result may be what is kept: those that grow, and their callers, the outermost first."""
+    called: dict[Place, None] = {}
+    for stack in stacks:
+        for file, line, name in reversed(stack):
+            if not is_library(Frame(file, line, name)):
+                # A dict as an ordered set; a line in several stacks has its first position.
+                called[file, line] = None
+    own = [(growth.file, growth.line) for growth in growing]
+    return list(dict.fromkeys([*own, *list(called)[:MOST_CALLERS]]))
+
+
+def keeper_of(growth: Growth, stacks: Iterable[Sequence[tuple[str, int, str]]], source: SourceLine) -> str:
+    """Place of the statement that keeps what a line allocates; "" if that line does, or the source does not show it.
+
+    Args:
+        growth: the line.
+        stacks: those with which it allocates, innermost line first.
+        source: reads lines of the program.
+    """
+    makers = makers_of([growth], stacks)
+    found = keepers(makers, source)
+    if found and found[0].place == (growth.file, growth.line):
+        return ""
+    if found:
+        return found[0].shown_place
+    for file, line in makers:
+        path = SourceFile(file, source).path(line)
+        for handler in (one for node in path if isinstance(node, ast.Try) for one in node.handlers):
+            for statement, _error in errors_kept(handler):
+                return f"{short(file)}:{statement.lineno} ({one_line(statement)})"
+    return ""
+
+
+def errors_kept(handler: ast.ExceptHandler) -> Iterator[tuple[ast.stmt, ast.Name]]:
+    """Statements of a handler that assign its exception to another variable, or append it to a list.
+
+    The traceback of an exception refers to the variables of all functions that it left.
+    """
+    for node in ast.walk(handler):
+        match node:
+            case (
+                ast.Assign(value=ast.Name() as error)
+                | ast.Expr(value=ast.Call(func=ast.Attribute(attr="append"), args=[ast.Name() as error]))
+            ) if error.id == handler.name:
+                yield node, error
 
 
 def _kept_of(file: str, path: Sequence[ast.AST], *, derived: bool = False) -> Iterator[Keeper]:
@@ -256,7 +316,11 @@ def _hooks(module: ast.AST) -> Iterator[tuple[ast.FunctionDef, set[str]]]:
         if not isinstance(node, ast.Call) or _method(node) not in HOOKS:
             continue
         for argument in node.args:
-            if isinstance(argument, ast.Call):
+            if isinstance(argument, ast.Lambda):
+                statement = ast.copy_location(ast.Expr(argument.body), argument.body)
+                hook = ast.FunctionDef("<lambda>", argument.args, [statement], [])
+                yield hook, _module_of(hook)
+            elif isinstance(argument, ast.Call):
                 makers.add(method_of(argument))
             else:
                 registered.add(ast.unparse(argument).rpartition(".")[2])

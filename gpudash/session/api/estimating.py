@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpudash.memory.explaining.explanation_text import in_columns
 from gpudash.memory.predicting.card_text import spare_text
 from gpudash.session.api.cells import needed_of
 from gpudash.simulator.predict import PredictedProgram, PredictionError, ask, simulated
@@ -119,9 +120,7 @@ class CardAnswers(list[CardAnswer]):
         return all(answer.fits is True for answer in self)
 
     def __str__(self) -> str:
-        rows = self._rows()
-        widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-        return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+        return "\n".join(in_columns(self._rows()))
 
     def __repr__(self) -> str:
         return str(self)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import FrameType, FunctionType, ModuleType, TracebackType
 from typing import Any
 
+from gpudash.memory.explaining.explanation_text import in_columns
 from gpudash.session.api.memory import require_gpu
 from gpudash.system.foreign_text import visible
 from gpudash.units import format_bytes, format_count
@@ -60,10 +61,7 @@ class HeldMemory:
     allocated_bytes: int
 
     def __str__(self) -> str:
-        rows = [holder_cells(holder) for holder in self.holders]
-        widths = [max((len(row[column]) for row in rows), default=0) for column in range(4)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        return "\n".join([self.headline, *lines])
+        return "\n".join([self.headline, *in_columns([holder_cells(holder) for holder in self.holders])])
 
     __repr__ = __str__
 

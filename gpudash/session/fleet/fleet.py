@@ -21,7 +21,7 @@ from gpudash.sources.prometheus.client import (
 )
 from gpudash.sources.prometheus.names import EXPORTERS, names
 from gpudash.system.settings import Settings, load_settings
-from gpudash.system.threads import joined
+from gpudash.system.threads import joined, started
 from gpudash.telemetry.fleet_gpu import FleetGpu
 from gpudash.telemetry.metrics import SPOKEN
 from gpudash.telemetry.records import Warning
@@ -96,8 +96,7 @@ class Fleet(AnyFleet):
 
     def start(self) -> None:
         """Start to poll."""
-        self._thread = threading.Thread(target=self._run, name="gpudash-fleet", daemon=True)
-        self._thread.start()
+        self._thread = started("gpudash-fleet", self._run)
 
     def close(self) -> bool:
         """Stop polling; false if the thread did not end in time."""

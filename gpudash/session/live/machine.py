@@ -39,8 +39,9 @@ from gpudash.specs import Spec, build, workloads
 from gpudash.system.files import make_private_folder, written_whole
 from gpudash.system.folders import data_folder
 from gpudash.system.foreign_files import read_regular
+from gpudash.system.foreign_text import json_object
 from gpudash.telemetry.readings import NEVER_READ
-from gpudash.telemetry.records import Note, State, Topic
+from gpudash.telemetry.records import Note, State, Topic, size_in
 from gpudash.telemetry.store import Store
 from gpudash.units import GIB, MIB
 
@@ -253,10 +254,9 @@ class Machine:
             rows = self._store.processes(memory) if memory != HOST else ()
         others = []
         for row in rows:
-            size, pid = row.get("memory_bytes"), row.get("pid")
-            if isinstance(size, int | float) and isinstance(pid, int | float) and pid != os.getpid():
-                name, user = str(row.get("name") or ""), str(row.get("user") or "")
-                others.append(other_process(int(size), int(pid), name, user))
+            size, pid = size_in(row.get("memory_bytes")), size_in(row.get("pid"))
+            if size is not None and pid is not None and pid != os.getpid():
+                others.append(other_process(size, pid, str(row.get("name") or ""), str(row.get("user") or "")))
         context = None
         if memory != HOST:
             context = self.context_bytes(memory) or measured_context(memory)
@@ -266,22 +266,22 @@ class Machine:
         """When the driver last listed the processes of a GPU, and the bytes of one; ``None`` when it was not there."""
         with self._store.lock:
             time_s, rows = self._store.process_list(uuid)
-        sizes = (row.get("memory_bytes") for row in rows if row.get("pid") == pid)
-        return next(((time_s, int(size)) for size in sizes if isinstance(size, int | float)), None)
+        sizes = (size_in(row.get("memory_bytes")) for row in rows if row.get("pid") == pid)
+        return next(((time_s, size) for size in sizes if size is not None), None)
 
     def lists_any(self, pids: Container[int]) -> bool:
         """Whether a driver's newest list of a GPU's processes has one of these."""
         with self._store.lock:
             return any(row.get("pid") in pids for gpu in self._monitor.gpus for row in self._store.processes(gpu.uuid))
 
-    def own_bytes(self, uuid: str) -> int | None:
+    def own_bytes(self, uuid: str | None) -> int | None:
         """What this process has of a GPU; ``None`` while the driver has not told since a run's own process was ours."""
         with self._store.lock:
             found = self._store.latest("gpu", "process_bytes", uuid)
         is_old = found.time_s is None or found.time_s <= self._released_s
-        if not is_old and isinstance(found.value, int | float):
-            return int(found.value)
-        return None
+        if is_old:
+            return None
+        return found.size
 
     def context_bytes(self, uuid: str) -> int | None:
         """What our CUDA context takes of a GPU; ``None`` where the driver does not tell, or nothing of ours is there.
@@ -355,17 +355,16 @@ class Machine:
             reason = f" ({self.problem.rstrip('.')})"
         raise ValueError(f"There is no device {name!r}{reason}; there is: {there}.")
 
-    def latest(self, memory: str, metric: str) -> int | None:
-        """The newest reading of the host or of a GPU; ``None`` when there is none."""
+    def latest(self, memory: str | None, metric: str) -> int | None:
+        """The newest reading of the host or of a GPU; ``None`` when there is none, or for no memory."""
+        if memory is None:
+            return None
         if memory == HOST:
             table, device = ("host", None)
         else:
             table, device = ("gpu", memory)
         with self._store.lock:
-            value = self._store.latest(table, metric, device).value
-        if isinstance(value, (int, float)):
-            return int(value)
-        return None
+            return self._store.latest(table, metric, device).size
 
     def knows_enough(self, now_s: float) -> bool:
         """Whether a run can be started: torch, if expected, and the machine are known, or the latter had its time."""
@@ -469,13 +468,15 @@ class EnergyCounters:
             reading = self._store.latest("gpu", "energy_j", uuid)
         if reading.time_s is None:
             return NOT_READ_YET
-        if reading.state is State.OK and isinstance(reading.value, (int, float)):
-            return reading.time_s, float(reading.value)
+        if reading.state is State.OK and reading.number is not None:
+            return reading.time_s, float(reading.number)
         return NOT_REPORTED
 
 
-def measured_context(uuid: str) -> int | None:
-    """Bytes that the context of an earlier run took on a GPU; ``None`` when none was measured."""
+def measured_context(uuid: str | None) -> int | None:
+    """Bytes that the context of an earlier run took on a GPU; ``None`` when none was measured, or for no GPU."""
+    if uuid is None:
+        return None
     return _known_contexts().get(uuid)
 
 
@@ -496,10 +497,8 @@ def _contexts_file() -> Path:
 
 def _known_contexts() -> dict[str, int]:
     try:
-        found = json.loads(read_regular(_contexts_file(), MOST_CONTEXTS_BYTES))
+        found = json_object(read_regular(_contexts_file(), MOST_CONTEXTS_BYTES)) or {}
     except (OSError, ValueError):
-        return {}
-    if not isinstance(found, dict):
         return {}
     return {uuid: size for uuid, size in found.items() if isinstance(size, int) and size in PLAUSIBLE_BYTES}
 

@@ -29,6 +29,7 @@ from gpudash.session.serving.address import TOKEN_VARIABLE
 from gpudash.sources.prometheus.address import TOKEN as PROMETHEUS_TOKEN
 from gpudash.system.log import hide
 from gpudash.system.processes import end_group
+from gpudash.system.threads import started
 from gpudash.telemetry.records import Record, RunEnd, RunStarted, SourceFailed, Warning
 from gpudash.units import format_duration
 
@@ -199,8 +200,7 @@ class _Outlet:
         self._is_given_up = False
         self._end: Callable[[], object] | None = None
         self._waiting: queue.SimpleQueue[Notification | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._deliver_all, name="gpudash-notify", daemon=True)
-        self._thread.start()
+        self._thread = started("gpudash-notify", self._deliver_all)
 
     def put(self, notice: Notification) -> None:
         """Let the target be told, unless too much waits for it already."""

@@ -7,11 +7,12 @@ and the recorder, so neither a flood of records nor a blocked window delays a wa
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -33,6 +34,7 @@ from gpudash.session.watching.wiring import Wiring
 from gpudash.specs import Spec
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.system.settings import Settings, recordings_folder
+from gpudash.system.threads import started
 from gpudash.telemetry.readings import NEVER_READ, Reading
 from gpudash.telemetry.recording.facts import run_title
 from gpudash.telemetry.recording.recorder import Recorder
@@ -51,7 +53,7 @@ from gpudash.telemetry.records import (
     Value,
     Warning,
 )
-from gpudash.telemetry.series import Series, Statistics
+from gpudash.telemetry.series import Series
 from gpudash.telemetry.store import Store
 from gpudash.workloads.running.card_requests import RequestFeed
 
@@ -290,8 +292,7 @@ class Session:
             self._notifier = self._make_notifier()
         logger.info("the session began, %s", "recorded" if self._recorder is not None else "not recorded")
         sys.setswitchinterval(SWITCH_INTERVAL_S)
-        self._thread = threading.Thread(target=self._drain, name="gpudash-session", daemon=True)
-        self._thread.start()
+        self._thread = started("gpudash-session", self._drain)
         self._monitor.start()
         self.machine.simulated.start()
         self.machine.expects_torch = worker
@@ -479,18 +480,9 @@ class Session:
 
     def summary(self) -> dict[str, Any]:
         """What ``gpudash monitor --json`` prints."""
-        named = {device.uuid: device for device in self.devices()}
-        shared = any(gpu.shared_memory for gpu in self.gpus)
-        host = {"name": "cpu", "product": self.machine.host.product, "uuid": None, "shared_memory": shared}
-        devices = [{**host, "metrics": metrics(self.store, None)}]
-        for gpu in self.gpus:
-            name = None
-            if gpu.uuid in named:
-                name = named[gpu.uuid].name
-            facts = {"name": name, "product": gpu.product, "uuid": gpu.uuid, "shared_memory": gpu.shared_memory}
-            devices.append({**facts, "metrics": metrics(self.store, gpu.uuid)})
+        names = {device.uuid: device.name for device in self.devices() if device.uuid is not None}
         found = summary(self.store, self.status(), self.clock(), self.gpus, self.gpu_problem, self.recording_path)
-        return {**found, "devices": devices}
+        return {**found, "devices": device_summaries(self.store, self.machine.host.product, self.gpus, names)}
 
     def close(self, when: str = "after it was ended") -> bool:
         """Stop the run, join every thread, close the recording; at most `CLOSE_TIMEOUT_S` in all. A program that is
@@ -724,7 +716,8 @@ def summary(
         failures = [event.text for event in store.events if isinstance(event, SourceFailed)]
         found = {name: store.series(table, "used_bytes", device) for name, table, device in memories}
         taken = {name: 0 if series is None else len(series) for name, series in found.items()}
-        readings = {name: 0 if series is None else _had(series) for name, series in found.items()}
+        known = {name: store.statistics((table, "used_bytes", device)) for name, table, device in memories}
+        readings = {name: 0 if figures is None else figures.count for name, figures in known.items()}
     return {
         "status": "finished",
         "seconds": seconds,
@@ -739,6 +732,25 @@ def summary(
         "error": None,
         "recording": str(recording) if recording is not None else None,
     }
+
+
+def device_summaries(
+    store: Store, product: str, gpus: Sequence[Gpu], names: Mapping[str, str] | None = None
+) -> list[dict[str, Any]]:
+    """The host and each GPU with the figures of its readings, as in JSON.
+
+    Args:
+        product: the processor.
+        names: torch's names of the GPUs, by UUID.
+    """
+    shared = any(gpu.shared_memory for gpu in gpus)
+    host = {"name": "cpu", "product": product, "uuid": None, "shared_memory": shared, "metrics": metrics(store, None)}
+    found = [host]
+    for gpu in gpus:
+        name = (names or {}).get(gpu.uuid)
+        facts = {"name": name, "product": gpu.product, "uuid": gpu.uuid, "shared_memory": gpu.shared_memory}
+        found.append({**facts, "metrics": metrics(store, gpu.uuid)})
+    return found
 
 
 def metrics(store: Store, uuid: str | None) -> dict[str, dict[str, Value]]:
@@ -758,26 +770,10 @@ def metrics(store: Store, uuid: str | None) -> dict[str, dict[str, Value]]:
 
 
 def _summary(series: Series, latest: Reading) -> dict[str, Value]:
-    figures = _figures(series)
+    figures = series.statistics(-math.inf, math.inf)
     summary: dict[str, Value] = {"last": None, "min": None, "max": None, "mean": None, "state": None}
     if figures is not None:
         summary |= {"last": figures.end, "min": figures.min, "max": figures.max, "mean": figures.mean}
     if latest is not NEVER_READ:  # what the store makes of other metrics is not read
         summary |= {"last": latest.value, "state": latest.state.value}
     return summary
-
-
-def _had(series: Series) -> int:
-    """Readings that were had; the others are gaps."""
-    figures = _figures(series)
-    if figures is None:
-        return 0
-    return figures.count
-
-
-def _figures(series: Series) -> Statistics | None:
-    """Figures of all readings; ``None`` where none was had."""
-    extent = series.extent()
-    if extent is None:
-        return None
-    return series.statistics(*extent)

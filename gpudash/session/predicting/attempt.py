@@ -16,7 +16,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -41,6 +40,7 @@ from gpudash.system.files import PrivateFolder
 from gpudash.system.folders import data_folder
 from gpudash.system.foreign_files import read_regular_text
 from gpudash.system.processes import waited_seconds
+from gpudash.system.threads import started
 
 logger = logging.getLogger(__name__)
 
@@ -184,8 +184,7 @@ class _Printed:
         self._stream = stream
         self._end = b""
         self.any = False
-        self._thread = threading.Thread(target=self._read, name="gpudash-printed", daemon=True)
-        self._thread.start()
+        self._thread = started("gpudash-printed", self._read)
 
     def last_lines(self) -> list[str]:
         """The last lines that are not blank, as a terminal would show them."""
@@ -580,38 +579,50 @@ class Attempt:
         # Exceptions from here on are caused by our signals, and are not reported as the program's own.
         (self._folder / ENDING).touch()
         if self._launch.is_aside:
-            self._send_in_turn([(signal.SIGKILL, KILLED_S)])
+            send_in_turn(program, [(signal.SIGKILL, KILLED_S)], self._pids)
             return
         answers = [process.answer for process in self._processes if process.answer is not None]
         if self._unwinds or any(answer["ended"] for answer in answers):
             with suppress(subprocess.TimeoutExpired):  # it is about to end by itself
                 program.wait(TERMINATE_S)
-        self._send_in_turn([(signal.SIGINT, SHUTDOWN_S), (signal.SIGTERM, TERMINATE_S), (signal.SIGKILL, KILLED_S)])
+        patience = [(signal.SIGINT, SHUTDOWN_S), (signal.SIGTERM, TERMINATE_S), (signal.SIGKILL, KILLED_S)]
+        send_in_turn(program, patience, self._pids)
 
-    def _send_in_turn(self, signals: Sequence[tuple[signal.Signals, float]]) -> None:
-        """Send the signals one after another, each with its time limit in seconds, until nothing of the program
-        runs."""
-        program = self._program
-        there: dict[int, psutil.Process] = {}
-        for number, patience_s in signals:
-            # List the processes again for each signal: some may have been started since, as by a handler of SIGINT.
-            for process in _tree(program.pid, [process.pid for process in self._processes]):
-                there[process.pid] = process
-            alive = [process for process in there.values() if runs(process)]
-            if program.poll() is not None and not alive and not _has_members(program.pid):
-                return
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(program.pid, number)
-            for process in alive:
-                # SIGINT went to the whole group by `killpg`; a second one would interrupt the cleanup that the first
-                # one began.
-                if number is not signal.SIGINT or program.returncode is not None:
-                    with suppress(psutil.Error, OSError):
-                        process.send_signal(number)
-            deadline = time.monotonic() + patience_s
-            while time.monotonic() < deadline and (program.poll() is None or any(map(runs, there.values()))):
-                time.sleep(TICK_S)
-        program.wait()
+    def _pids(self) -> list[int]:
+        return [process.pid for process in self._processes]
+
+
+def send_in_turn(
+    program: subprocess.Popen[bytes],
+    signals: Sequence[tuple[signal.Signals, float]],
+    others: Callable[[], Sequence[int]] = list,
+) -> None:
+    """Send signals one after another, each with its time limit in seconds, until nothing of a program runs.
+
+    Args:
+        program: leads a process group of its own.
+        others: returns the PIDs of processes that belong to it besides its descendants.
+    """
+    there: dict[int, psutil.Process] = {}
+    for number, patience_s in signals:
+        # List the processes again for each signal: some may have been started since, as by a handler of SIGINT.
+        for process in _tree(program.pid, others()):
+            there[process.pid] = process
+        alive = [process for process in there.values() if runs(process)]
+        if program.poll() is not None and not alive and not _has_members(program.pid):
+            return
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(program.pid, number)
+        for process in alive:
+            # SIGINT went to the whole group by `killpg`; a second one would interrupt the cleanup that the first one
+            # began.
+            if number is not signal.SIGINT or program.returncode is not None:
+                with suppress(psutil.Error, OSError):
+                    process.send_signal(number)
+        deadline = time.monotonic() + patience_s
+        while time.monotonic() < deadline and (program.poll() is None or any(map(runs, there.values()))):
+            time.sleep(TICK_S)
+    program.wait()
 
 
 def _has_members(group: int) -> bool:

@@ -64,6 +64,17 @@ class Estimates:
         """
         return _room_on(self._machine.find(device), self._machine, self._store)
 
+    def capped_target(self, device: str, cap: MemoryCap | None) -> Target:
+        """The room on a device for a run that may reserve no more than a cap allows.
+
+        Raises:
+            ValueError: as in `target`; also if the cap is too small for the device.
+        """
+        target = self.target(device)
+        if cap is not None and (problems := cap.problems(device, target.capacity_bytes)):
+            raise ValueError("; ".join(problems) + ".")
+        return _within(target, cap)
+
     def empty_target(self, card: SimulatedCard) -> Target:
         """The room on an empty simulated card."""
         return empty_target(card, self._machine.simulated.settings)
@@ -222,13 +233,10 @@ class Estimates:
         longest_s: float | None = None,
         split: bool = False,
     ) -> int:
-        target = self.target(device)
-        if cap is not None and (problems := cap.problems(device, target.capacity_bytes)):
-            raise ValueError("; ".join(problems) + ".")
         targets = [self.target(name) for name in names]
         whole = {
             **message,
-            "target": _plain(_within(target, cap)),
+            "target": _plain(self.capped_target(device, cap)),
             "elsewhere": [_plain(_within(other, cap)) for other in self._elsewhere(device)],
             "used_bytes": self.used_bytes(device),
             # A model split over devices is one process; ranks may share a device, and then its free memory too.
@@ -302,16 +310,12 @@ def _room_on(device: Device, machine: Machine, store: Store) -> Target:
     if device.remark:
         raise ValueError(f"What a run takes of {device.name} is not predicted: its allocator is not CUDA's.")
     settings = AllocatorSettings.parse(allocator_text())
-    free = None
-    if device.uuid is not None:
-        free = machine.latest(device.uuid, "free_bytes")
+    free = machine.latest(device.uuid, "free_bytes")
     reserved, allocated = (_allocator_bytes(store, name, device.name) for name in ("reserved_bytes", "allocated_bytes"))
     idle = 0
     if reserved is not None and allocated is not None:
         idle = reserved - allocated
-    own = None
-    if device.uuid is not None:
-        own = machine.own_bytes(device.uuid)
+    own = machine.own_bytes(device.uuid)
     # Either will do: NVML may not report a process's memory, and a run without tensors has a context all the same.
     opened = bool(own) or bool(reserved)  # the context of a run in its own process is gone, and so is what it reserved
     gpu = next((gpu for gpu in machine.gpus if gpu.uuid == device.uuid), None)
@@ -340,9 +344,7 @@ def _room_on(device: Device, machine: Machine, store: Store) -> Target:
 
 def _context(device: Device, architecture: Architecture) -> tuple[int, str]:
     """Size in bytes of a CUDA context that does not exist yet, and the source of that figure."""
-    measured = None
-    if device.uuid is not None:
-        measured = measured_context(device.uuid)
+    measured = measured_context(device.uuid)
     if measured is not None:
         return measured, f"a CUDA context of {format_bytes(measured)} as measured on this card"
     assumed = ASSUMED_CONTEXT_BYTES
@@ -364,12 +366,10 @@ def _simulated(device: Device, machine: Machine) -> Target:
     # A card that is open counts its context as used already.
     free, capacity = card.free_and_total()
     idle = card.reserved_bytes() - card.statistics()["allocated_bytes.all.current"]
-    overhead = CONTEXT_BYTES
-    if card.opened:
-        overhead = 0
-    if card.opened:
-        overhead_text = "the context is there already"
-    else:
+    overhead = 0
+    overhead_text = "the context is there already"
+    if not card.opened:
+        overhead = CONTEXT_BYTES
         overhead_text = CONTEXT_TEXT.format(size=format_bytes(overhead))
     return Target(
         device.name,
@@ -402,7 +402,4 @@ def empty_target(card: SimulatedCard, settings: AllocatorSettings) -> Target:
 
 def _allocator_bytes(store: Store, metric: str, device: str) -> int | None:
     with store.lock:
-        value = store.latest("allocator", metric, device).value
-    if isinstance(value, (int, float)):
-        return int(value)
-    return None
+        return store.latest("allocator", metric, device).size

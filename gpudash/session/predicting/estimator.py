@@ -18,7 +18,7 @@ from gpudash.memory.serving.on_card import ServerOnCard
 from gpudash.speed.work import StepWork
 from gpudash.system.child_process import ChildProcess, Waker
 from gpudash.system.processes import TORCH_IMPORT_S
-from gpudash.system.threads import joined
+from gpudash.system.threads import joined, started
 
 if TYPE_CHECKING:
     from gpudash.drawing.ghost import Ghost
@@ -128,7 +128,7 @@ class Answer:
     """The state of one request.
 
     Attributes:
-        id: number of the request.
+        id: number of the request; 0 for one that was not numbered.
         estimate: the estimate so far.
         problem: why it stopped, if it did.
         final: whether the answer is complete.
@@ -140,7 +140,7 @@ class Answer:
             then.
     """
 
-    id: int
+    id: int = 0
     estimate: Estimate | None = None
     problem: Problem | None = None
     final: bool = False
@@ -201,6 +201,8 @@ class _Child:
         request: the newest request that it was sent.
         limit: deadline of that request.
         leaving: deadline for leaving the request before; ``None`` once it has.
+        answer: what is known of that request.
+        rooms, work: what the times of its step were computed from.
     """
 
     process: ChildProcess
@@ -212,10 +214,7 @@ class _Child:
     request: _Request | None = None
     limit: _Deadline | None = None
     leaving: _Deadline | None = None
-    ghost: Ghost | None = None
-    remedies: Mapping[int, Ghost] = field(default_factory=dict)
-    cards: Mapping[str, CardEstimate] = field(default_factory=dict)
-    times: Mapping[str, StepTime] = field(default_factory=dict)
+    answer: Answer = field(default_factory=Answer)
     rooms: Mapping[str, float | None] = field(default_factory=dict)
     work: StepWork | None = None
 
@@ -225,27 +224,24 @@ class _Child:
             return
         from gpudash.session.predicting.step_times import times_on
 
-        rooms = estimate.batch_rooms(self.cards)
+        known = self.answer.times
+        rooms = estimate.batch_rooms(self.answer.cards)
         targets = _targets(request)
-        if self.times:
+        if known:
             # Everything else about a time is the same in every answer to a request.
-            waiting = {key for key, time in self.times.items() if time.bound == "launches"}
+            waiting = {key for key, time in known.items() if time.bound == "launches"}
             changed = {key for key in waiting if rooms.get(key) != self.rooms.get(key)}
             targets = {key: target for key, target in targets.items() if key in changed}
-        self.times = {**self.times, **times_on(estimate.work, targets, rooms)}
+        self.answer = replace(self.answer, times={**known, **times_on(estimate.work, targets, rooms)})
         self.rooms = rooms
-
-    def answer(self, request: _Request, estimate: Estimate | None, *, final: bool) -> Answer:
-        """The newest answer to a request."""
-        return Answer(request.id, estimate, None, final, self.ghost, self.remedies, self.cards, self.times)
 
     def take_drawing(self, drawn: Ghost | None, estimate: Estimate) -> None:
         """Store the drawing that came with an estimate: of the run itself, or of the last change tried."""
         tried = len(estimate.alternatives)
         if drawn is not None and tried:
-            self.remedies = {**self.remedies, tried - 1: drawn}
+            self.answer = replace(self.answer, remedies={**self.answer.remedies, tried - 1: drawn})
         elif drawn is not None:
-            self.ghost = drawn
+            self.answer = replace(self.answer, ghost=drawn)
 
 
 class Estimator:
@@ -311,8 +307,7 @@ class Estimator:
             if self._thread is None:
                 self._waker = Waker()
                 # Started with the first request: a session that only watches needs neither thread nor process.
-                self._thread = threading.Thread(target=self._work, name="gpudash-estimator", daemon=True)
-                self._thread.start()
+                self._thread = started("gpudash-estimator", self._work)
             self._rouse()
             return self._newest_id
 
@@ -412,10 +407,7 @@ class Estimator:
         child.leaving = None
         if child.request is not None:
             child.leaving = _Deadline(child.process, patience_s, LONGEST_PATIENCE_RATIO * patience_s)
-        child.ghost = None
-        child.remedies = {}
-        child.cards = {}
-        child.times = {}
+        child.answer = Answer(request.id)
         child.rooms = {}
         child.work = None
         child.request = request
@@ -502,7 +494,6 @@ class Estimator:
             problem = None
             if error:
                 problem = Problem(**error)
-            estimate = None
             if "servers" in message:
                 servers = _server_reader().validate_python(message["servers"])
                 self._report(Answer(request.id, final=final, servers={server.key: server for server in servers}))
@@ -513,18 +504,18 @@ class Estimator:
                 read = _reader().validate_python(message.get("estimate"))
                 estimate = replace(read, torch=child.torch, work=child.work)
                 drawn = _ghost(message, estimate, request.message)
+                child.answer = replace(child.answer, estimate=estimate, cards=_cards(message) or child.answer.cards)
                 child.take_drawing(drawn, estimate)
-                child.cards = _cards(message) or child.cards
                 # A drawing does not wait for the times of a step on twenty cards.
                 if drawn is not None:
-                    self._report(child.answer(request, estimate, final=False))
+                    self._report(child.answer)
                 child.take_times(request.message, estimate)
         except (ValidationError, TypeError, KeyError, ValueError) as wrong:
-            problem, estimate = Problem("crashed", f"The prediction could not be read ({type(wrong).__name__})."), None
+            problem = Problem("crashed", f"The prediction could not be read ({type(wrong).__name__}).")
         if problem is not None:
             self._fail(request, problem)
         else:
-            self._report(child.answer(request, estimate, final=final))
+            self._report(replace(child.answer, final=final))
 
     def _lost(self, child: _Child) -> None:
         """Handle the unexpected end of the process."""

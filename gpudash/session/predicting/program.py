@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 
-from gpudash.drawing.ghost import Ghost
 from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.explaining.call_sites import growth_rate
 from gpudash.memory.predicting.architecture import Architecture
@@ -30,7 +29,7 @@ from gpudash.session.predicting.attempt import (
     script_name,
 )
 from gpudash.session.predicting.bisecting import callable_program
-from gpudash.session.predicting.estimator import Problem
+from gpudash.session.predicting.estimator import Answer
 from gpudash.session.predicting.largest_batch import (
     BatchSearch,
     ScriptFiles,
@@ -44,7 +43,6 @@ from gpudash.session.predicting.largest_batch import (
 )
 from gpudash.session.predicting.step_times import times_on
 from gpudash.session.watching.request import WatchRequest, check_request
-from gpudash.speed.work import StepTime
 from gpudash.telemetry.explanation import RunChange
 from gpudash.workloads.predicting.card_fits import BORROWED_RATIO
 from gpudash.workloads.predicting.device_fit import as_alternative, unchanged
@@ -88,7 +86,7 @@ class ProgramQuestion:
         alternatives: whether to look for changes with which it would fit.
         folder, environment, is_quiet, holds_output: as in `Launch`.
         cards: further cards to check, for a program on one card.
-        draws: whether the answer should include `ProgramAnswer.ghost`.
+        draws: whether the answer should include `Answer.ghost`.
         script: file in which its batch is looked for; by default the command's script.
     """
 
@@ -108,30 +106,9 @@ class ProgramQuestion:
     script: str = ""
 
 
-@dataclass(frozen=True)
-class ProgramAnswer:
-    """The answer to a `ProgramQuestion`.
-
-    Attributes:
-        estimate: what the program needs.
-        problem: why there is no estimate.
-        ghost: its memory as a drawing; of several cards, the one on which it needs most.
-        cards: results for the further cards, by their keys.
-        times: as in `Answer.times`.
-        remedies: as in `Answer.remedies`.
-    """
-
-    estimate: Estimate | None = None
-    problem: Problem | None = None
-    ghost: Ghost | None = None
-    cards: Mapping[str, CardEstimate] = field(default_factory=dict)
-    times: Mapping[str, StepTime] = field(default_factory=dict)
-    remedies: Mapping[int, Ghost] = field(default_factory=dict)
-
-
 def predict_program(
     question: ProgramQuestion, interrupted: Callable[[], bool], notice: Callable[[str], None]
-) -> ProgramAnswer:
+) -> Answer:
     """Run a program until its needs are known, and end it.
 
     Args:
@@ -146,7 +123,7 @@ def predict_program(
     began = time.perf_counter()
     found = follow_program(question, interrupted, notice)
     if isinstance(found, NotFollowed):
-        return ProgramAnswer(problem=found.problem)
+        return Answer(problem=found.problem)
     answer = judge_program(question, found, question.target.architecture)
     answer = with_largest_batch(question, found, answer, interrupted, notice)
     assert answer.estimate is not None
@@ -214,7 +191,7 @@ def check_options(command: Sequence[str]) -> None:
             raise ValueError(f"With {flag} Python does not load what predicts the program; leave {flag} out.")
 
 
-def judge_program(question: ProgramQuestion, found: FollowedRun, followed_on: Architecture) -> ProgramAnswer:
+def judge_program(question: ProgramQuestion, found: FollowedRun, followed_on: Architecture) -> Answer:
     """What the program needs, by the memory requests of its processes.
 
     Args:
@@ -261,7 +238,7 @@ def judge_program(question: ProgramQuestion, found: FollowedRun, followed_on: Ar
     requested = {card.key: card.target for card in question.cards}
     requested[estimate.device] = question.target
     times = times_on(estimate.work, requested, estimate.batch_rooms(on_cards))
-    return ProgramAnswer(estimate, ghost=ghost, cards=on_cards, times=times)
+    return Answer(estimate=estimate, ghost=ghost, cards=on_cards, times=times)
 
 
 class _FollowedCard(NamedTuple):
@@ -292,10 +269,10 @@ def _followed_cards(
 def with_largest_batch(
     question: ProgramQuestion,
     followed: FollowedRun,
-    answer: ProgramAnswer,
+    answer: Answer,
     interrupted: Callable[[], bool],
     notice: Callable[[str], None],
-) -> ProgramAnswer:
+) -> Answer:
     """``answer`` with the largest batch that fits, where the program does not fit and its source shows the batch.
 
     The search begins no run after the question's time limit, and ends if ``interrupted``; the answer then stays as it
@@ -387,7 +364,7 @@ class _BatchTrials:
         self,
         question: ProgramQuestion,
         followed: FollowedRun,
-        answer: ProgramAnswer,
+        answer: Answer,
         interrupted: Callable[[], bool],
     ) -> None:
         self._question = replace(question, alternatives=False, cards=())
@@ -398,7 +375,7 @@ class _BatchTrials:
         self._folder = str((question.folder or Path.cwd()).absolute())
         self._began_s = time.monotonic()
         self._changes: dict[int, RunChange] = {}
-        self._found: dict[int, ProgramAnswer] = {}
+        self._found: dict[int, Answer] = {}
         self._places: Sequence[Target] = ()
 
     def whole(self, size: int) -> SizedRun:
@@ -439,7 +416,7 @@ class _BatchTrials:
         """Whether requests, for each card, succeed there."""
         return all(fits(trace, place) is True for trace, place in zip(traces, self._places, strict=False))
 
-    def answered(self, search: BatchSearch, batch: BatchSize, files: ScriptFiles) -> ProgramAnswer:
+    def answered(self, search: BatchSearch, batch: BatchSize, files: ScriptFiles) -> Answer:
         """The answer with the result of a search."""
         answer = self._answer
         assert answer.estimate is not None

@@ -16,6 +16,7 @@ from gpudash.session.predicting.estimates import Estimates
 from gpudash.session.predicting.estimator import TOOK_TOO_LONG, Answer, Estimator
 from gpudash.specs import Spec, workloads
 from gpudash.specs.pressure import fills_memory
+from gpudash.system.threads import started
 from gpudash.telemetry.explanation import Explanation, PartKind, Remedy
 from gpudash.telemetry.records import Event, RemediesFound, RunEnd, RunStarted
 from gpudash.telemetry.runs import RunView, run_of
@@ -185,8 +186,7 @@ class _Search:
         self._ended = False
         self._known = SoFar()
         self._began_s = time.monotonic()
-        self._thread = threading.Thread(target=self._run, name="gpudash-remedies", daemon=True)
-        self._thread.start()
+        self._thread = started("gpudash-remedies", self._run)
 
     @property
     def alive(self) -> bool:
@@ -229,23 +229,17 @@ class _Search:
         except (ValueError, RuntimeError) as error:
             return replace(explanation, remedies_note=f"{error}")
         began = time.monotonic()
-        answer = self._answer()
-        estimate = None
-        problem = None
-        if answer is not None:
-            estimate = answer.estimate
-            problem = answer.problem
+        answer = self._answer() or Answer()
+        problem = answer.problem
+        note = ""
         # Running out of time is no problem of the run: the results so far stand.
-        if answer is None or not answer.final or (problem is not None and problem.kind == TOOK_TOO_LONG):
+        if not answer.final or (problem is not None and problem.kind == TOOK_TOO_LONG):
             note = f"Looking for remedies was stopped after {format_duration(time.monotonic() - began)}."
-        else:
-            if problem is None:
-                note = ""
-            else:
-                note = problem.message
-        if estimate is None:
+        elif problem is not None:
+            note = problem.message
+        if answer.estimate is None:
             return replace(explanation, remedies_note=note)
-        return self._with(estimate, note)
+        return self._with(answer.estimate, note)
 
     def _with(self, estimate: Estimate, note: str) -> Explanation:
         return with_dry_run(self._explanation, estimate, raises_cap=not fills_memory(self._spec), note=note)
@@ -256,11 +250,11 @@ class _Search:
         answer = None
         while not self._ended:
             answer = self._estimates.wait(0.1)
-            if answer is not None and answer.final:
+            if answer is None:
+                continue
+            if answer.final:
                 break
-            estimate = None
-            if answer is not None:
-                estimate = answer.estimate
+            estimate = answer.estimate
             # Only for a new change: judging all of them takes longer than an interval.
             if estimate is not None and (not self._known.predicted or len(estimate.alternatives) > self._known.tried):
                 found = self._with(estimate, SEARCHING).remedies

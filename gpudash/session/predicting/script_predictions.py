@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpudash.devices.names import SimulatedCard
@@ -21,14 +21,13 @@ from gpudash.session.predicting.attempt import FollowedRun, NotFollowed, script_
 from gpudash.session.predicting.estimates import Estimates
 from gpudash.session.predicting.estimator import Answer, Problem
 from gpudash.session.predicting.program import (
-    ProgramAnswer,
     ProgramQuestion,
     follow_program,
     judge_program,
     with_largest_batch,
 )
 from gpudash.session.watching.request import WatchRequest, script_of
-from gpudash.system.threads import joined
+from gpudash.system.threads import joined, started
 
 logger = logging.getLogger(__name__)
 
@@ -154,9 +153,7 @@ class ScriptPredictions:
         except ValueError:
             raise ValueError(NO_CARD) from None
 
-    def _follow(
-        self, request: WatchRequest, question: ProgramQuestion, stop: threading.Event
-    ) -> Iterator[ProgramAnswer]:
+    def _follow(self, request: WatchRequest, question: ProgramQuestion, stop: threading.Event) -> Iterator[Answer]:
         """The prediction, and then with the largest batch that fits, which takes further runs."""
         version = _version(request)  # before the start: the file may be edited meanwhile
 
@@ -165,7 +162,7 @@ class ScriptPredictions:
 
         found = follow_program(question, stop.is_set, log_notice)
         if isinstance(found, NotFollowed):
-            yield ProgramAnswer(problem=found.problem)
+            yield Answer(problem=found.problem)
             return
         architecture = question.target.architecture
         self._followed[version] = _Followed(found, architecture)
@@ -173,7 +170,7 @@ class ScriptPredictions:
         yield answer
         yield with_largest_batch(question, found, answer, stop.is_set, log_notice)
 
-    def _start(self, request: WatchRequest, answers: Callable[[threading.Event], Iterator[ProgramAnswer]]) -> bool:
+    def _start(self, request: WatchRequest, answers: Callable[[threading.Event], Iterator[Answer]]) -> bool:
         """Start a thread that answers a script; false if one is busy."""
         with self._lock:
             if self._thread is not None:
@@ -181,16 +178,13 @@ class ScriptPredictions:
             self._stop = threading.Event()
             self.following = PredictedScript(request, script_name(request.command), time.monotonic())
             key = (*_version(request), *request.simulate)
-            self._thread = threading.Thread(
-                target=self._work, args=(key, answers, self._stop), name="gpudash-script", daemon=True
-            )
-            self._thread.start()
+            self._thread = started("gpudash-script", self._work, key, answers, self._stop)
         return True
 
     def _work(
-        self, key: _Version, answers: Callable[[threading.Event], Iterator[ProgramAnswer]], stop: threading.Event
+        self, key: _Version, answers: Callable[[threading.Event], Iterator[Answer]], stop: threading.Event
     ) -> None:
-        last: ProgramAnswer | None = None
+        last: Answer | None = None
         try:
             for found in answers(stop):
                 last = found
@@ -198,27 +192,18 @@ class ScriptPredictions:
         except KeyboardInterrupt:
             logger.info("the prediction of a script was stopped")
         except ValueError as error:
-            last = last or ProgramAnswer(problem=Problem("command", str(error)))
+            last = last or Answer(problem=Problem("command", str(error)))
         except Exception as error:
             logger.exception("a script could not be predicted")
             message = f"The script could not be predicted ({type(error).__name__})."
-            last = last or ProgramAnswer(problem=Problem("crashed", message, "Help > Log has the details."))
+            last = last or Answer(problem=Problem("crashed", message, "Help > Log has the details."))
         if last is not None:
             self._keep(key, last, final=True)
         with self._lock:
             self._thread = self.following = None
 
-    def _keep(self, key: _Version, found: ProgramAnswer, *, final: bool) -> None:
-        self._answers[key] = Answer(
-            next(self._numbers),
-            found.estimate,
-            found.problem,
-            final=final,
-            ghost=found.ghost,
-            remedies=found.remedies,
-            cards=found.cards,
-            times=found.times,
-        )
+    def _keep(self, key: _Version, found: Answer, *, final: bool) -> None:
+        self._answers[key] = replace(found, id=next(self._numbers), final=final)
 
 
 def _version(request: WatchRequest) -> _Version:

@@ -21,7 +21,7 @@ from gpudash.system.files import PrivateFolder, runtime_folder
 from gpudash.telemetry.ranks import RankFindings, RankMemory, Ranks, RankStep, findings
 from gpudash.telemetry.recording.reading import Recording, RunRow, open_recording
 from gpudash.telemetry.recording.recorder import Recorder
-from gpudash.telemetry.records import Note, Record, RunEnd, Sample, Topic
+from gpudash.telemetry.records import Note, Record, RunEnd, Sample, Topic, number_in, size_in
 from gpudash.telemetry.store import Store
 
 JUDGED = (Topic.STRAGGLER, Topic.IMBALANCE)
@@ -273,25 +273,25 @@ class _Joining:
 
     def _rank_row(self, sample: Sample) -> Iterator[Sample]:
         number, values = int(sample.device or ""), sample.values
-        step, seconds = values.get("step"), _number(values.get("step_s"))
+        step, seconds = values.get("step"), number_in(values.get("step_s"))
         # A row without a step is a reading of memory alone.
         if not isinstance(step, int) or seconds is None:
-            sizes = {name: _size(values.get(name)) for name in ("used_bytes", "allocated_bytes", "reserved_bytes")}
+            sizes = {name: size_in(values.get(name)) for name in ("used_bytes", "allocated_bytes", "reserved_bytes")}
             yield from self._ranks.take_memory(RankMemory(number, sample.time_s, **sizes))
             return
-        communication_s, waiting_s = _number(values.get("communication_s")), _number(values.get("waiting_s"))
+        communication_s, waiting_s = number_in(values.get("communication_s")), number_in(values.get("waiting_s"))
         rank_step = RankStep(
             number,
             step,
             sample.time_s,
             seconds,
-            compute_s=_number(values.get("compute_s")),
+            compute_s=number_in(values.get("compute_s")),
             # The time that a rank was blocked comes as two figures, which its node separated by the ranks that it
             # knew.
             blocked_s=None if communication_s is None or waiting_s is None else communication_s + waiting_s,
-            loss=_number(values.get("loss")),
-            accuracy=_number(values.get("accuracy")),
-            input_s=_number(values.get("input_s")),
+            loss=number_in(values.get("loss")),
+            accuracy=number_in(values.get("accuracy")),
+            input_s=number_in(values.get("input_s")),
         )
         joined = self._ranks.take_step(rank_step)
         if joined is not None:
@@ -334,16 +334,4 @@ def _rank(row: Any) -> int | None:
         number = row.get("rank")
     if isinstance(number, int) and 0 <= number < 2**16:
         return number
-    return None
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, int | float):
-        return float(value)
-    return None
-
-
-def _size(value: Any) -> int | None:
-    if isinstance(value, int | float):
-        return int(value)
     return None

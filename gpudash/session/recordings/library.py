@@ -23,7 +23,7 @@ from gpudash.system.folders import data_folder
 from gpudash.system.foreign_files import read_regular
 from gpudash.system.garbage import without_collection
 from gpudash.system.settings import recordings_folder
-from gpudash.system.threads import joined
+from gpudash.system.threads import joined, started
 from gpudash.telemetry.recording.facts import (
     PEAK_S,
     Facts,
@@ -42,6 +42,7 @@ from gpudash.telemetry.recording.retention import (
     trash_folder,
 )
 from gpudash.telemetry.recording.schema import SUFFIX, TRACE_SUFFIX, traces_of
+from gpudash.units import listed
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -94,12 +95,9 @@ class LibraryEntry(NamedTuple):
     @property
     def began_s(self) -> float:
         """When it began, in seconds since the epoch; if it does not say, when it was last written."""
-        began = None
-        if self.facts is not None:
-            began = self.facts.began_wall_s
-        if began is None:
+        if self.facts is None or self.facts.began_wall_s is None:
             return self.changed_s
-        return began
+        return self.facts.began_wall_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +149,7 @@ class LibraryWatcher:
         self._condition = threading.Condition()
         self._closed = False
         self._watched = True
-        self._thread = threading.Thread(target=self._work, name="gpudash-library", daemon=True)
-        self._thread.start()
+        self._thread = started("gpudash-library", self._work)
 
     def watch(self, watched: bool) -> None:
         """Scan the folder every second, or only after a command."""
@@ -279,10 +276,7 @@ class LibraryWatcher:
     def _empty(self) -> None:
         kept = empty_trash(self.trash)
         if kept:
-            others = ""
-            if len(kept) > 1:
-                others = f" and {len(kept) - 1} more"
-            raise RecordingError(f"{kept[0]}{others} cannot be deleted and stays in the trash.")
+            raise RecordingError(f"{listed(kept, 1)} cannot be deleted and stays in the trash.")
 
     def _work(self) -> None:
         """The thread: scans, then waits for a command or for the next second."""

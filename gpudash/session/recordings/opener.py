@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpudash.system.threads import joined
+from gpudash.system.threads import joined, started
 from gpudash.telemetry.recording.recorder import RecordingError
 
 if TYPE_CHECKING:
@@ -61,8 +61,7 @@ class OpenedRecording:
             self.size_bytes = path.stat().st_size
         except OSError:
             self.size_bytes = 0
-        self._thread = threading.Thread(target=self._load, name="gpudash-open-recording", daemon=True)
-        self._thread.start()
+        self._thread = started("gpudash-open-recording", self._load)
 
     def poll(self) -> Replay | None:
         """The recording, which the caller must close; ``None`` while it is being read.

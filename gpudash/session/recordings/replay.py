@@ -21,7 +21,7 @@ from gpudash.session.watching.output.log import OutputLine, OutputLog
 from gpudash.system.files import written_whole
 from gpudash.system.foreign_files import copy_regular
 from gpudash.system.settings import Settings
-from gpudash.system.threads import joined
+from gpudash.system.threads import joined, started
 from gpudash.telemetry.readings import NEVER_READ
 from gpudash.telemetry.recording.backend import RecordingBackend
 from gpudash.telemetry.recording.facts import run_title, wall_clock_s
@@ -199,11 +199,8 @@ class Replay:
 
     def devices(self) -> list[Device]:
         """The devices in the recording."""
-        size = self.store.end.readings.get(("host", "total_bytes", None), NEVER_READ).value
-        total_bytes = None
-        if isinstance(size, int | float):
-            total_bytes = int(size)
-        found = [Device("cpu", self._product, total_bytes)]
+        total = self.store.end.readings.get(("host", "total_bytes", None), NEVER_READ)
+        found = [Device("cpu", self._product, total.size)]
         for gpu in self.gpus:
             name = self.store.torch_name(gpu.uuid)
             if name is not None:
@@ -301,8 +298,7 @@ class Following:
         self._rows = rows
         self._take = take
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="gpudash-follow", daemon=True)
-        self._thread.start()
+        self._thread = started("gpudash-follow", self._follow)
 
     def close(self, timeout_s: float = 2.0) -> bool:
         """End the thread; false if it did not end in time."""

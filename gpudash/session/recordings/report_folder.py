@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -16,6 +16,8 @@ from gpudash.system.files import written_whole
 from gpudash.system.foreign_files import TooLargeError, read_regular
 from gpudash.telemetry.explanation import Explanation, explanation_from_json
 from gpudash.telemetry.records import plain
+
+T = TypeVar("T")
 
 STEPS_NAME = "steps.json"
 """The starts of steps: ``[[microseconds since 1970, number], ...]``."""
@@ -72,25 +74,22 @@ def sidecar_of(snapshot: Path) -> Sidecar:
     """
     if snapshot.name != SNAPSHOT_NAME:
         return NOTHING
-    warnings = []
-    steps: tuple[tuple[int, int], ...] = ()
+    warnings: list[str] = []
+
+    def found(name: str, read: Callable[[Path], T], otherwise: T) -> T:
+        try:
+            return read(snapshot.with_name(name))
+        except ValueError as error:
+            warnings.append(f"{name} beside the snapshot was left aside: {error}")
+            return otherwise
+
+    steps: tuple[tuple[int, int], ...] = found(STEPS_NAME, _steps, ())
+    explanation = found(EXPLANATION_NAME, _explanation, None)
+    command = found(SETTINGS_NAME, _program_command, UNKNOWN_COMMAND)
     cards, explanations = {}, {}
-    try:
-        steps = _steps(snapshot.with_name(STEPS_NAME))
-    except ValueError as error:
-        warnings.append(f"{STEPS_NAME} beside the snapshot was left aside: {error}")
-    try:
-        explanation = _explanation(snapshot.with_name(EXPLANATION_NAME))
-        if explanation is not None:
-            index = int(explanation.device.partition(":")[2] or 0)
-            cards[index], explanations[index] = card_of(explanation), explanation
-    except ValueError as error:
-        warnings.append(f"{EXPLANATION_NAME} beside the snapshot was left aside: {error}")
-    command = UNKNOWN_COMMAND
-    try:
-        command = _program_command(snapshot.with_name(SETTINGS_NAME))
-    except ValueError as error:
-        warnings.append(f"{SETTINGS_NAME} beside the snapshot was left aside: {error}")
+    if explanation is not None:
+        index = int(explanation.device.partition(":")[2] or 0)
+        cards[index], explanations[index] = card_of(explanation), explanation
     return Sidecar(steps, cards, explanations, tuple(warnings), command)
 
 

@@ -13,7 +13,7 @@ from gpudash.specs import Spec, workloads
 from gpudash.telemetry.plots import THIS_PROCESS
 from gpudash.telemetry.recording.facts import RunFacts
 from gpudash.telemetry.runs import WATCH, RunView
-from gpudash.units import format_bytes
+from gpudash.units import format_bytes, listed
 
 MOST_DIFFERENCES = 3
 """Fields that a name lists; the rest are counted."""
@@ -65,11 +65,7 @@ def given_name(workload: str, device: str, spec: Mapping[str, Any]) -> str:
             name = f"{name}, with a change"
     else:
         differences = differences_of(workload, spec)
-        more = len(differences) - MOST_DIFFERENCES
-        changes = ", ".join(differences[:MOST_DIFFERENCES])
-        if more > 0:
-            changes += f" and {more} more"
-        name = f"{workload} {changes}".strip()
+        name = f"{workload} {listed(differences, MOST_DIFFERENCES)}".strip()
     where = badged_devices(device, spec)
     if where:
         return f"{name} on {where}"

@@ -49,22 +49,14 @@ class SessionRuns:
         known = self._ended.get(number)
         if known is not None and (known.label.title, known.of_demo) == (title, view.of_demo):
             return known
-        facts = RunFacts(
-            number=number,
-            workload=view.workload,
-            device=view.device,
+        outline = _outline(self._session.store, view)
+        facts = RunFacts.of(
+            number,
+            view,
             spec=view.spec,
-            simulated=view.simulated,
-            status=view.status,
-            began_s=view.began_s,
-            seconds=view.seconds,
             peak_bytes=view.memory.used_bytes,
-            own_peak_bytes=view.peak_allocated_bytes,
-            steps=view.step,
-            loss=view.metrics["loss"].last if "loss" in view.metrics else None,
-            outline=_outline(self._session.store, view),
+            outline=outline,
             label=RunText(title=title),
-            of_demo=view.of_demo,
         )
         if not view.running:
             self._ended[number] = facts

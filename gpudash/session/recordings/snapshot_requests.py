@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from gpudash.devices.simulated_cards import address_of
 from gpudash.memory.request_log import RequestLogs
 from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
+from gpudash.system.threads import started
 from gpudash.telemetry.records import Note, Topic
 
 if TYPE_CHECKING:  # the reading thread imports what reads a snapshot: a live window reads none
@@ -74,10 +75,7 @@ class SnapshotRequests:
                 self._logs.why_none = GONE.format(self._waiting[-1][0])
                 return self._logs
             self._logs.why_none = READING
-            self._thread = threading.Thread(
-                target=self._read, args=(there,), name="gpudash-snapshot-requests", daemon=True
-            )
-            self._thread.start()
+            self._thread = started("gpudash-snapshot-requests", self._read, there)
         return self._logs
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.levels import HOST, pool_of
 from gpudash.memory.watching.watch import MemoryWatch
 from gpudash.session.live.event_log import log_record
-from gpudash.session.live.session import Status, metrics
+from gpudash.session.live.session import Status, device_summaries
 from gpudash.session.live.session import summary as of_session
 from gpudash.session.recordings.folder import session_meta
 from gpudash.session.recordings.loading import Progress
@@ -28,6 +28,7 @@ from gpudash.sources.ssh.address import SshHost
 from gpudash.sources.ssh.asking import Asking, SshQuestion
 from gpudash.sources.ssh.connection import Connection, LinkFault, has_askpass
 from gpudash.system.settings import Settings
+from gpudash.system.threads import started
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.readings import NEVER_READ
 from gpudash.telemetry.recording.recorder import Recorder
@@ -213,12 +214,12 @@ class RemoteMachine:
     def devices(self) -> list[Device]:
         """Its memory as a device; which GPUs torch can use there is unknown."""
         with self.store.lock:
-            size = self.store.latest("host", "total_bytes").value
+            total = self.store.latest("host", "total_bytes")
         if self.greeting is None:
             product = self.name
         else:
             product = self.greeting.processor
-        return [Device("cpu", product, int(size) if isinstance(size, int | float) else None)]
+        return [Device("cpu", product, total.size)]
 
     def memory_name(self, memory: str) -> str:
         """The name of a memory (a GPU's UUID or "host") for the beginning of a sentence."""
@@ -250,8 +251,7 @@ class RemoteMachine:
         """
         # Only for the first attempt: during automatic retries the user may be away.
         self._prompt, self._asks = prompt, asks
-        self._thread = threading.Thread(target=self._run, name=f"gpudash ssh {self.name}", daemon=True)
-        self._thread.start()
+        self._thread = started(f"gpudash ssh {self.name}", self._run)
 
     @property
     def question(self) -> SshQuestion | None:
@@ -407,14 +407,17 @@ class RemoteMachine:
             elif greeted and now_s - heard_s > GAP_S and not gap:
                 gap = True
                 self._gap(now_s)
-            if greeted and now_s - heard_s > SILENT_S:
-                return f"The link to {self.name} was lost (nothing came for {format_duration(SILENT_S)})"
-            if not greeted and now_s - heard_s > quiet_s:
-                waited = format_duration(quiet_s)
-                return f"{self.name} has not told anything within {waited}; see what {self.host.login} says"
+            if now_s - heard_s > (SILENT_S if greeted else quiet_s):
+                return self._silence(greeted=greeted, quiet_s=quiet_s)
             # Inside the loop: the recorder also commits when nothing arrives.
             self._recorder.tick()
         return None
+
+    def _silence(self, *, greeted: bool, quiet_s: float) -> str:
+        if greeted:
+            return f"The link to {self.name} was lost (nothing came for {format_duration(SILENT_S)})"
+        waited = format_duration(quiet_s)
+        return f"{self.name} has not told anything within {waited}; see what {self.host.login} says"
 
     def _greet(self, line: bytes, now_s: float) -> bool:
         """Whether this is the reader's greeting, with which the connection is up."""
@@ -564,22 +567,7 @@ def summary(machine: RemoteMachine) -> dict[str, Any]:
     """
     seconds = machine.clock()
     found = of_session(machine.store, machine.status(), seconds, machine.gpus, machine.gpu_problem, None)
-    product = machine.devices()[0].product
-    shared = any(gpu.shared_memory for gpu in machine.gpus)
-    listed = [
-        ("cpu", product, None, shared),
-        *((None, gpu.product, gpu.uuid, gpu.shared_memory) for gpu in machine.gpus),
-    ]
-    devices = [
-        {
-            "name": name,
-            "product": product,
-            "uuid": uuid,
-            "shared_memory": shared,
-            "metrics": metrics(machine.store, uuid),
-        }
-        for name, product, uuid, shared in listed
-    ]
+    devices = device_summaries(machine.store, machine.devices()[0].product, machine.gpus)
     why = machine.why_not_linked
     error = None
     status_word = "finished"

@@ -92,7 +92,7 @@ def memory_entry(machine: str, name: str, gpu: Gpu | None, store: Store) -> Flee
         product="memory",
         exporter="ssh",
         seen_s=used.time_s or 0.0,
-        values={name: value for name, reading in newest.items() if isinstance(value := reading.value, int | float)},
+        values={name: value for name, reading in newest.items() if (value := reading.number) is not None},
         is_host=gpu is None,
     )
     if gpu is not None:
@@ -123,8 +123,7 @@ def fullest_memory(replay: Replay, name: str) -> FleetGpu:
             continue
         table, uuid = ("host", None) if gpu is None else ("gpu", gpu.uuid)
         with replay.store.lock:
-            series = replay.store.series(table, "used_bytes", uuid)
-            peak = None if series is None else series.statistics(*replay.extent_s)
+            peak = replay.store.statistics((table, "used_bytes", uuid), *replay.extent_s)
         if peak is not None:
             found.append((peak.max / entry.total_bytes if entry.total_bytes else 0.0, entry))
     if not found:

@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from gpudash.session.recordings.loading import take_links
 from gpudash.session.recordings.replay import Replay, origin
+from gpudash.system.threads import started
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.reading import LONGEST_S, KnownDevices
@@ -67,8 +68,7 @@ class Incoming(Replay):
         except BaseException:
             self._folder.cleanup()
             raise
-        self._thread = threading.Thread(target=self._pump, name="gpudash-incoming", daemon=True)
-        self._thread.start()
+        self._thread = started("gpudash-incoming", self._pump)
 
     @property
     def notices(self) -> list[str]:

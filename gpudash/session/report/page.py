@@ -49,7 +49,7 @@ from gpudash.telemetry.plots import (
 from gpudash.telemetry.ranks.rows import FIGURES, parameters_text, places_of
 from gpudash.telemetry.recording.facts import RunText, run_text, run_title, standing_marks
 from gpudash.telemetry.recording.reading import open_recording
-from gpudash.telemetry.records import OF_LOSS, Marker, Note, Warning
+from gpudash.telemetry.records import OF_LOSS, Marker, Note, Warning, number_in
 from gpudash.telemetry.results.outcome import STAGE_COLUMNS, outcome_rows, predicted_step, stage_cells
 from gpudash.telemetry.runs import ENDINGS, WATCH, RunView, item_of, whose_peak
 from gpudash.telemetry.store import Store
@@ -537,11 +537,10 @@ def rank_table(result: Mapping[str, Any] | None) -> list[Block]:
 
 def _cells(row: Mapping[str, Any]) -> Sequence[str]:
     def cell(key: str, write: Any) -> str:
-        value = row.get(key)
-        known = isinstance(value, int | float) and not isinstance(value, bool)
-        if known:
-            return str(write(value))
-        return ""
+        value = number_in(row.get(key))
+        if value is None:
+            return ""
+        return str(write(value))
 
     return [
         cell("rank", str),

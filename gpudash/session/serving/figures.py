@@ -170,8 +170,8 @@ def _readings(
                 holds = _fresh(reading, now_s)
             else:
                 holds = (reading.time_s or 0.0) >= run_began_s
-            if holds and isinstance(reading.value, int | float):
-                rows[served].append((labels, float(reading.value)))
+            if holds and reading.number is not None:
+                rows[served].append((labels, float(reading.number)))
 
 
 def _labels(gpu: Gpu, memories: Mapping[str, str]) -> tuple[str, str]:
@@ -275,19 +275,15 @@ def _ranks(run: RunView, store: Store, labels: tuple[str, ...], rows: defaultdic
         step, waiting = store.latest("rank", "step_s", rank), store.latest("rank", "waiting_s", rank)
         if step.time_s is None or step.time_s < run.began_s or step.time_s != waiting.time_s:
             continue
-        if isinstance(step.value, int | float) and isinstance(waiting.value, int | float) and step.value > 0:
-            rows[names.RANK_WAITING].append(((rank,), waiting.value / step.value))
+        if step.number is not None and waiting.number is not None and step.number > 0:
+            rows[names.RANK_WAITING].append(((rank,), waiting.number / step.number))
 
 
 def _newest(store: Store, run: RunView, name: str) -> float | None:
     """The metric of the newest step that has it; a loss may be NaN or infinite."""
-    metric = run.metrics.get(name)
-    if metric is None:
+    if name not in run.metrics:
         return None
-    series = store.series("run", name)
-    last = None
-    if series is not None:
-        last = series.last()
+    last = store.last("run", name)
     if last is None or last[0] < run.began_s or (math.isnan(last[1]) and name != "loss"):
         return None
     return last[1]

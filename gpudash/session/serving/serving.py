@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from gpudash.session.live.session import Session
     from gpudash.session.remote.machine import RemoteMachine
     from gpudash.session.serving.catalogue import ServedMetric
-    from gpudash.session.serving.figures import Rows
+    from gpudash.session.serving.figures import Exposition, Rows
     from gpudash.specs import Spec
 
 logger = logging.getLogger(__name__)
@@ -102,9 +102,7 @@ class Serving:
 
         self._session = session
         self._figures = Figures(session)
-        self._exposition = Exposition(self._gather, time.monotonic)
-        self._server = Server(self._listener, self._tls, self._reply, self._report)
-        self._server.start()
+        self._serve(Exposition(self._gather, time.monotonic))
 
     def start_machines(self, machines: Sequence[RemoteMachine]) -> None:
         """Answer with the figures of machines over ssh."""
@@ -112,7 +110,10 @@ class Serving:
         from gpudash.session.serving.fleet_figures import FLEET_CATALOGUE, FleetFigures
 
         figures = FleetFigures(machines)
-        self._exposition = Exposition(lambda: self._with_own(figures.gather()), time.monotonic, FLEET_CATALOGUE)
+        self._serve(Exposition(lambda: self._with_own(figures.gather()), time.monotonic, FLEET_CATALOGUE))
+
+    def _serve(self, exposition: Exposition) -> None:
+        self._exposition = exposition
         self._server = Server(self._listener, self._tls, self._reply, self._report)
         self._server.start()
 
@@ -142,12 +143,12 @@ class Serving:
 
     def _predicted(self) -> Estimate | None:
         assert self._session is not None
-        answer = None
-        if self._prediction is not None:
-            answer = self._session.estimates.newest()
-        if answer is not None and answer.id == self._prediction:
-            return answer.estimate
-        return None
+        if self._prediction is None:
+            return None
+        answer = self._session.estimates.newest()
+        if answer is None or answer.id != self._prediction:
+            return None
+        return answer.estimate
 
     def _reply(self, request: HttpRequest) -> HttpResponse:
         """The answer to a request.

@@ -15,6 +15,7 @@ from gpudash.session.trackers.event_files import EventFileError, EventReader, Sc
 from gpudash.session.trackers.scalar_names import is_loss, is_validation
 from gpudash.telemetry.recording.recorder import Recorder, RecordingError
 from gpudash.telemetry.records import Event, RunEnd, RunStarted, StepFinished
+from gpudash.units import listed
 
 LATEST_S = 4e9
 """The latest time at which a scalar may have been written, in seconds since 1970."""
@@ -116,10 +117,7 @@ class _TrackedRun:
         others = sorted({point.tag for point in self.points} - self.shown)
         if not others:
             return ""
-        more = ""
-        if len(others) > 3:
-            more = f" and {len(others) - 3} more"
-        return f"{self.name}: losses are shown, and not {', '.join(others[:3])}{more}"
+        return f"{self.name}: losses are shown, and not {listed(others, 3)}"
 
 
 def _runs(place: Path, reader: EventReader, progress: Progress) -> list[_TrackedRun]:

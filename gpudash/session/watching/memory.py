@@ -12,15 +12,16 @@ from gpudash.devices.simulated_cards import address_of
 from gpudash.memory.explaining.call_sites import GrowthNotice, growing_lines, growth_warning
 from gpudash.memory.explaining.memory_state import AllocationGroup, Surroundings, other_process
 from gpudash.memory.explaining.wording import holders_text
-from gpudash.memory.frames import Frame
+from gpudash.memory.frames import Frame, site_of
 from gpudash.memory.request_log import Request, RequestLog, RequestLogs
+from gpudash.memory.snapshot.leak_edits import keeper_of
 from gpudash.memory.watching.pushed_reading import READ_NS, PushedReading
 from gpudash.session.live.machine import Machine, measured_context
 from gpudash.simulator.device.process_table import Holding, ProcessTable
 from gpudash.sources.simulated_gpus import MirroredCard
 from gpudash.system.foreign_files import source_line
-from gpudash.telemetry.explanation import Part
-from gpudash.telemetry.records import Event, Note, Topic
+from gpudash.telemetry.explanation import Growth, Part
+from gpudash.telemetry.records import Event, Note, Topic, number_in
 
 if TYPE_CHECKING:
     from gpudash.agent.wire import Message
@@ -246,7 +247,12 @@ class WatchedMemory:
         if notice.is_due(growing) and (growing[0].file, growing[0].line) not in self._reported:
             self._reported.add((growing[0].file, growing[0].line))  # ranks grow alike
             memory = self._machine.memory_of(device) or device
-            self._emit(growth_warning(growing, memory, self._clock(), self._run_id, source_line))
+
+            def keeper(growth: Growth) -> str:
+                stacks = dict.fromkeys(group.stack for group in groups if _is_at(group, growth))
+                return keeper_of(growth, stacks, source_line)
+
+            self._emit(growth_warning(growing, memory, self._clock(), self._run_id, source_line, keeper))
 
     def take_requests(self, pid: int, message: Message, time_of: Callable[[Any], float]) -> None:
         """Process a process's requests to an allocator, and its frees.
@@ -364,9 +370,7 @@ class WatchedMemory:
         if pid is not None:
             started = {user: one for user, one in using.items() if user != pid and one.command}
         listed = {process.pid: process.bytes for process in around.processes}
-        usual = None
-        if memory is not None:
-            usual = measured_context(memory)
+        usual = measured_context(memory)
         children = tuple(
             self._other(user, listed.get(user) or _held(one, device, one.contexts.get(device, usual)))
             for user, one in started.items()
@@ -612,6 +616,11 @@ def _index(device: str) -> int:
     return 0
 
 
+def _is_at(group: AllocationGroup, growth: Growth) -> bool:
+    site = site_of(group.stack)
+    return site is not None and (site.file, site.line) == (growth.file, growth.line)
+
+
 def _figures(found: Any) -> Figures | None:
     """The numbers in a report; ``None`` without the two required ones."""
     if not isinstance(found, dict):
@@ -619,9 +628,9 @@ def _figures(found: Any) -> Figures | None:
     # It comes from the program and is untrusted: drop what is not a 64-bit number.
     figures: dict[str, int | float] = {}
     for key, value in found.items():
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if is_number and 0 <= value < 2**63:
-            figures[str(key)] = value
+        number = number_in(value)
+        if number is not None and 0 <= number < 2**63:
+            figures[str(key)] = number
     if "allocated_bytes" in figures and "reserved_bytes" in figures:
         return figures
     return None

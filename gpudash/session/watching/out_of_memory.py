@@ -43,6 +43,7 @@ from gpudash.system.files import PrivateFolder, make_private_folder, written_who
 from gpudash.system.foreign_files import source_line
 from gpudash.system.foreign_text import harmless
 from gpudash.system.settings import reports_folder
+from gpudash.system.threads import started
 from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.export.tables import CSV_COLUMNS
 from gpudash.telemetry.recording.retention import prune_reports
@@ -513,8 +514,7 @@ class OutOfMemoryReports:
         if self._waiting is None or (self._thread is not None and self._thread.is_alive()):
             return
         refused, self._waiting = self._waiting, None
-        self._thread = threading.Thread(target=self._write, args=(refused,), name="gpudash-report", daemon=True)
-        self._thread.start()
+        self._thread = started("gpudash-report", self._write, refused)
 
     def _write(self, refused: Refused) -> None:
         problem = ""

@@ -47,9 +47,10 @@ from gpudash.session.watching.program import (
 from gpudash.session.watching.request import WatchRequest, check_request, program_name, python_with_torch, script_of
 from gpudash.session.watching.wiring import Wiring
 from gpudash.simulator.device.process_table import VARIABLE, ProcessTable
-from gpudash.system.threads import joined
+from gpudash.system.threads import joined, started
 from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.records import Level, Note, RunEnd, RunStarted, Topic, Warning
+from gpudash.units import listed
 
 logger = logging.getLogger(__name__)
 
@@ -150,8 +151,7 @@ class Watching:
         self._uses_gpu = False
         # The kernel's count is for the whole machine: only its increase matters.
         self._oom_kills = oom_kills()
-        self._thread = threading.Thread(target=self._watch, name="gpudash-watch", daemon=True)
-        self._thread.start()
+        self._thread = started("gpudash-watch", self._watch)
 
     @property
     def stopping(self) -> StopProgress | None:
@@ -424,10 +424,7 @@ class Watching:
         text, details = unused or "The program used no GPU.", {"device": "cpu", "simulated": False}
         self._wiring.emit(Note(time_s=now_s, run_id=self._run_id, topic=Topic.DEVICE, text=text, details=details))
         with self._wiring.store.lock:
-            series = self._wiring.store.series("host", "process_bytes")
-            found = None
-            if series is not None:
-                found = series.statistics(self._began_s, now_s)
+            found = self._wiring.store.statistics(("host", "process_bytes", None), self._began_s, now_s)
         peak = None
         if found is not None:
             peak = int(found.max)
@@ -557,7 +554,4 @@ def _new_table() -> ProcessTable | None:
 
 def _named(processes: Sequence[psutil.Process]) -> str:
     """Processes by name and PID, the first five."""
-    more = ""
-    if len(processes) > 5:
-        more = f" and {len(processes) - 5} more"
-    return ", ".join(f"{process_name(process)} (pid {process.pid})" for process in processes[:5]) + more
+    return listed([f"{process_name(process)} (pid {process.pid})" for process in processes], 5)

@@ -22,6 +22,7 @@ from gpudash.sources.host import HostReader
 from gpudash.sources.nvml.calls import Instance, fullest_link, instances, optional, read_memory
 from gpudash.sources.nvml.errors import NVML_ERRORS, Fault, NvmlUnavailableError, Scope, classify
 from gpudash.sources.pci import PciDisplay, displays
+from gpudash.system.threads import started
 from gpudash.telemetry.records import State
 
 T = TypeVar("T")
@@ -48,8 +49,7 @@ class PendingCall(Generic[T]):
         self._result: T | None = None
         self._error: Exception | None = None
         self._began_s = time.monotonic()
-        self._thread = threading.Thread(target=self._run, name=f"gpudash {name}", daemon=True)
-        self._thread.start()
+        self._thread = started(f"gpudash {name}", self._run)
 
     @property
     def answered(self) -> bool:

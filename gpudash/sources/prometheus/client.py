@@ -25,6 +25,7 @@ from urllib.parse import urlencode
 
 from gpudash.sources.prometheus.address import EXAMPLE, TOKEN, TOKEN_FILE, ServerAddress
 from gpudash.system.foreign_files import open_regular
+from gpudash.system.foreign_text import json_object
 from gpudash.system.log import hide
 
 LONGEST_TOKEN = 16_384
@@ -341,7 +342,7 @@ class Client:
 
     def _ask(self, path: str, parameters: Mapping[str, str]) -> HttpAnswer:
         status, location, body = self._fetch(path, parameters)
-        data = _object(body)
+        data = json_object(body)
         # Its own errors have statuses such as 400 and 422; the body says more than the status.
         if data is not None and data.get("status") == "error" and "errorType" in data and status not in (401, 403):
             raise _of_query(self.address, data.get("errorType"), data.get("error"))
@@ -516,19 +517,8 @@ class Client:
             raise OSError(failure, os.strerror(failure))
 
 
-def _object(body: bytes) -> dict[str, Any] | None:
-    """The JSON object in ``body``; ``None`` if it is something else."""
-    try:
-        data = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    if isinstance(data, dict):
-        return data
-    return None
-
-
 def _data(body: bytes) -> dict[str, Any] | None:
-    found = _object(body)
+    found = json_object(body)
     data = None
     if not (found is None or found.get("status") != "success"):
         data = found.get("data")

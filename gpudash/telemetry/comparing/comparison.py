@@ -14,7 +14,7 @@ from gpudash.specs import workloads
 from gpudash.telemetry.comparing.curves import ComparedRun
 from gpudash.telemetry.comparing.figures import LOSS, FigureDifference, are_different_cards, figures
 from gpudash.telemetry.runs import RATES
-from gpudash.units import format_bytes, format_duration, format_percent, format_scaled, format_throughput
+from gpudash.units import format_bytes, format_duration, format_percent, format_scaled, format_throughput, listed
 
 MOST_RUNS = 6
 """Most runs that can be told apart in one plot."""
@@ -300,11 +300,11 @@ def headline(comparison: Comparison) -> str:
         # Worse before better: that is what a reader must act on.
         named = [difference for difference in found if difference.judgement == judgement]
         if named:
-            sentences.append(f"{judgement.capitalize()} in B: {_listed([_change(d) for d in named])}.")
+            sentences.append(f"{judgement.capitalize()} in B: {listed([_change(d) for d in named], _NAMED)}.")
     neither = [difference for difference in found if difference.verdict in ("more", "less")]
     neither = [difference for difference in neither if difference.judgement not in ("worse", "better")]
     if neither:
-        sentences.append(f"Different in B: {_listed([_change(d) for d in neither])}.")
+        sentences.append(f"Different in B: {listed([_change(d) for d in neither], _NAMED)}.")
     same, unclear = (sum(difference.verdict == verdict for difference in found) for verdict in ("same", "unclear"))
     if not found:
         sentences.append("They have no figure in common.")
@@ -335,7 +335,7 @@ def _spec_text(changed: Sequence[Field]) -> str:
         return "Both were asked the same."
     if _are_different_programs(changed):
         return DIFFERENT_PROGRAMS
-    return f"They differ in {_listed(_field_texts(changed))}."
+    return f"They differ in {listed(_field_texts(changed), _NAMED)}."
 
 
 def _are_different_programs(changed: Sequence[Field]) -> bool:
@@ -359,7 +359,7 @@ def differences_text(runs: Sequence[ComparedRun]) -> str:
         return f"All {len(runs)} were asked the same."
     if _are_different_programs(changed):
         return DIFFERENT_PROGRAMS
-    return f"The {len(runs)} runs differ in {_listed([_difference_text(field) for field in changed])}."
+    return f"The {len(runs)} runs differ in {listed([_difference_text(field) for field in changed], _NAMED)}."
 
 
 def _difference_text(field: Field) -> str:
@@ -371,11 +371,6 @@ def _difference_text(field: Field) -> str:
 
 def _change(difference: FigureDifference) -> str:
     return f"{difference.a.title} ({signed(difference.a.unit, difference.difference)})"
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def value_text(unit: str, value: float | None) -> str:

@@ -90,21 +90,20 @@ def of_time(seconds: float, own: float | None, crowding: float) -> float:
 
     A run that had only the share ``1 - crowding`` of the processor would otherwise have needed that share of the time.
     """
-    if own is None:
-        known = ALONE_SHARE * abs(seconds)
-    else:
-        known = own
-    return max(known, TIME_SHARE * abs(seconds), crowding * abs(seconds))
+    return max(_own(seconds, own), crowding * abs(seconds))
 
 
 def of_rate(rate: float, own: float | None, crowding: float) -> float:
     """Noise of a rate, like `of_time`: alone on the processor, the run would have reached ``rate / (1 -
     crowding)``."""
+    return max(_own(rate, own), abs(rate) * crowding / (1 - crowding))
+
+
+def _own(value: float, own: float | None) -> float:
+    """The noise of a value itself; `ALONE_SHARE` of it if it has no blocks."""
     if own is None:
-        known = ALONE_SHARE * abs(rate)
-    else:
-        known = own
-    return max(known, TIME_SHARE * abs(rate), abs(rate) * crowding / (1 - crowding))
+        own = ALONE_SHARE * abs(value)
+    return max(own, TIME_SHARE * abs(value))
 
 
 def crowding(busy: float, own_cores: float, cores: int) -> float:

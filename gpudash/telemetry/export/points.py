@@ -16,7 +16,7 @@ from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.ranks.ranks import ENVELOPE
 from gpudash.telemetry.recording.facts import wall_clock_s
 from gpudash.telemetry.recording.reading import Recording
-from gpudash.telemetry.records import Record, RunEnd, RunStarted, Sample, StepFinished
+from gpudash.telemetry.records import Record, RunEnd, RunStarted, Sample, StepFinished, number_in
 
 MACHINE = "machine"
 
@@ -85,8 +85,8 @@ def _values(sample: Sample) -> Iterator[tuple[str, str, float]]:
     if sample.table == "rank":
         owner = f"rank {sample.device}"
     for metric in METRICS[sample.table]:
-        value = sample.values.get(metric.name)
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        value = number_in(sample.values.get(metric.name))
+        if value is not None:
             yield f"{_group(metric.name)}/{owner}/{metric.name}", metric.name, float(value)
 
 

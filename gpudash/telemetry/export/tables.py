@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -14,34 +15,21 @@ from gpudash.telemetry.records import RunStarted, StepFinished, Transfer, plain
 
 CSV_COLUMNS = ("time_s", "table", "device", "metric", "value", "state", "pid")
 
-_QUOTED = frozenset(',"\n')
-"""Characters that require quotes (RFC 4180); there are no carriage returns."""
-
 Passing = Callable[[Iterable[Any]], Iterator[Any]]
 """Passes rows on while counting them."""
 
 
 def write_csv(recording: Recording, file: TextIO, passing: Passing) -> None:
     """Write the recording as one CSV table: the header and every reading."""
-    file.write(f"{','.join(CSV_COLUMNS)}\n")
-    file.writelines(f"{','.join(map(_field, _cells(row)))}\n" for row in passing(measured_rows(recording)))
+    # It writes the shortest text of a float that reads back as the same number.
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    writer.writerows(map(_cells, passing(measured_rows(recording))))
 
 
-def _cells(row: ReadingRow) -> tuple[object, ...]:
-    return row.time_s, row.table, row.device, row.metric, row.value, row.state, row.pid
-
-
-def _field(value: object) -> str:
-    """A field; floats have the shortest text that reads back as the same number."""
-    if value is None:
-        text = ""
-    elif isinstance(value, str):
-        text = harmless(value)
-    else:
-        text = str(value)
-    if _QUOTED.isdisjoint(text):
-        return text
-    return '"' + text.replace('"', '""') + '"'
+def _cells(row: ReadingRow) -> list[object]:
+    cells = (row.time_s, row.table, row.device, row.metric, row.value, row.state, row.pid)
+    return [harmless(cell) if isinstance(cell, str) else cell for cell in cells]
 
 
 def measured_rows(recording: Recording) -> Iterator[ReadingRow]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpudash.telemetry.ranks.straggler import Imbalance, Paces, Straggler, compared, imbalance
-from gpudash.telemetry.records import Sample, Topic, Value
+from gpudash.telemetry.records import Sample, Topic, Value, number_in
 
 MOST_PENDING = 1024
 """Most steps that wait for a rank; beyond it the oldest are dropped, since a rank may never report them."""
@@ -420,22 +420,19 @@ def _seconds(values: Mapping[str, Value]) -> tuple[dict[str, float], float] | No
 
     Parts that add up to more than the step, because clocks disagree, count as all of it.
     """
-    found = [values.get(name) for name in ("step_s", "communication_s", "waiting_s")]
-    known = [float(value) for value in found if isinstance(value, int | float)]
-    if len(known) < len(found):
+    step_s, communication_s, waiting_s = (
+        number_in(values.get(name)) for name in ("step_s", "communication_s", "waiting_s")
+    )
+    if step_s is None or communication_s is None or waiting_s is None:
         return None
-    step_s, communication_s, waiting_s = known
-    loading = values.get("input_s")
-    computing = values.get("compute_s")
-    input_s = 0.0
-    if isinstance(loading, int | float):
-        input_s = float(loading)
-    rest_s = max(0.0, step_s - communication_s - waiting_s - input_s)
+    input_s = number_in(values.get("input_s"))
+    computing_s = number_in(values.get("compute_s"))
+    rest_s = max(0.0, step_s - communication_s - waiting_s - (input_s or 0.0))
     compute_s = rest_s
-    if isinstance(computing, int | float):
-        compute_s = min(rest_s, max(0.0, float(computing)))
+    if computing_s is not None:
+        compute_s = min(rest_s, max(0.0, computing_s))
     parts = {"compute": compute_s, "communication": communication_s, "waiting": waiting_s}
-    if isinstance(loading, int | float):
+    if input_s is not None:
         parts["input"] = input_s
     # Shares never add up to more than 1; the rest belongs to no part.
     return parts, max(step_s, sum(parts.values()))

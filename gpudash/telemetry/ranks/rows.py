@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gpudash.devices.names import kind_of
 from gpudash.telemetry.ranks.ranks import PARTS
-from gpudash.telemetry.records import Note, Topic
+from gpudash.telemetry.records import Note, Topic, number_in
 from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.store import Store
 from gpudash.units import format_duration, format_percent
@@ -116,9 +116,9 @@ def ranks_text(run: RunView | None) -> str:
 
 def failed_rank(run: RunView) -> int | None:
     """The rank that ended a run: the first one named in the error; ``None`` if none is."""
-    named = None
-    if run.error is not None:
-        named = re.search(r"\brank (\d+)\b", run.error.message, re.IGNORECASE)
+    if run.error is None:
+        return None
+    named = re.search(r"\brank (\d+)\b", run.error.message, re.IGNORECASE)
     if named is None:
         return None
     return int(named[1])
@@ -276,21 +276,15 @@ def _heard_s(store: Store, rank: int, began_s: float) -> float:
     """Time of a rank's last reading."""
     ends = [began_s]
     for metric in ("used_bytes", "allocated_bytes", "step"):
-        series = store.series("rank", metric, str(rank))
-        extent = None
-        if series is not None:
-            extent = series.extent()
-        if extent is not None:
-            ends.append(extent[1])
+        last = store.last("rank", metric, str(rank))
+        if last is not None:
+            ends.append(last[0])
     return max(ends)
 
 
 def _stalled(store: Store, run: RunView, places: Sequence[RankPlace]) -> bool:
     """Whether the ranks have completed no step together for clearly longer than one takes."""
-    series = store.series("rank", "step_s", str(places[0].rank))
-    last = None
-    if series is not None:
-        last = series.last()
+    last = store.last("rank", "step_s", str(places[0].rank))
     if last is None or last[0] <= run.began_s:
         return False
     usual = 0.0
@@ -308,8 +302,8 @@ def _row(store: Store, run: RunView, place: RankPlace, result: Mapping[str, Any]
     # The store keeps the readings of earlier runs: ignore a step from before this run's start.
     newest = store.latest("rank", "step", device)
     step = result.get("steps")
-    if newest.time_s is not None and newest.time_s >= run.began_s and isinstance(newest.value, int | float):
-        step = int(newest.value)
+    if newest.time_s is not None and newest.time_s >= run.began_s and newest.size is not None:
+        step = newest.size
     return RankRow(
         rank=place.rank,
         device=place.device,
@@ -332,19 +326,12 @@ Shares = tuple[float | None, float | None, float | None, float | None]
 
 
 def _shares_of(result: Mapping[str, Any]) -> Shares | None:
-    communicating = result.get("communication_share")
-    waiting = result.get("waiting_share")
-    if not isinstance(communicating, int | float) or not isinstance(waiting, int | float):
+    computing, communicating, waiting, loading = _shares(result)
+    if communicating is None or waiting is None:
         return None
-    loading = result.get("input_share")
-    if isinstance(loading, int | float):
-        loading = float(loading)
-    else:
-        loading = None
-    computing = result.get("compute_share")
-    if not isinstance(computing, int | float):
+    if computing is None:
         computing = 1.0 - communicating - waiting - (loading or 0.0)
-    return max(0.0, float(computing)), float(communicating), float(waiting), loading
+    return max(0.0, computing), communicating, waiting, loading
 
 
 def _recent_shares(store: Store, run: RunView, device: str) -> Shares:
@@ -366,12 +353,10 @@ def _weighted(shares: Floats, seconds: Floats) -> float | None:
 def _recent(store: Store, run: RunView, metric: str, device: str) -> Floats:
     """The newest values of a metric of this run, without gaps."""
     series = store.series("rank", metric, device)
-    extent = None
-    if series is not None:
-        extent = series.extent()
-    if series is None or extent is None:
+    last = store.last("rank", metric, device)
+    if series is None or last is None:
         return np.empty(0)
-    end = extent[1]
+    end = last[0]
     if run.ended_s is not None:
         end = min(end, run.ended_s)
     begin = max(run.began_s, end - RECENT_S)
@@ -394,10 +379,7 @@ def _peak(store: Store, run: RunView, place: RankPlace, result: Mapping[str, Any
     found = result.get(f"peak_{metric}")
     if isinstance(found, int):
         return found
-    series = store.series("rank", metric, str(place.rank))
-    figures = None
-    if series is not None:
-        figures = series.statistics(run.began_s, store.newest_s)
+    figures = store.statistics(("rank", metric, str(place.rank)), run.began_s, store.newest_s)
     if figures is None:
         return None
     return int(figures.max)
@@ -444,11 +426,5 @@ def rank_sentences(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _shares(row: Mapping[str, Any]) -> list[float | None]:
-    shares: list[float | None] = []
-    for name in ("compute_share", "communication_share", "waiting_share", "input_share"):
-        share = row.get(name)
-        if isinstance(share, int | float):
-            shares.append(float(share))
-        else:
-            shares.append(None)
-    return shares
+    """The shares of a rank's parts of a step, in the order of `PARTS`."""
+    return [number_in(row.get(f"{part}_share")) for part in PARTS]

@@ -327,13 +327,10 @@ class PastPosition:
         )
         for name, key in keys:
             # `at=inf` for all samples, since the range of the statistics selects them.
-            series = self._store.series(*key, at=math.inf)
-            found = None
-            if series is not None:
-                found = series.statistics(view.began_s, time_s, exactly=False)
+            found = self._store.statistics(key, view.began_s, time_s, math.inf, exactly=False)
             if found is not None:
                 view.memory.raise_to(name, found.max)
         where = ("host", None) if view.device == "cpu" else ("gpu", uuid)
         total = self._store.latest(where[0], "total_bytes", where[1], at=math.inf)
-        if isinstance(total.value, int | float):
-            view.memory.capacity_bytes = int(total.value)
+        if total.size is not None:
+            view.memory.capacity_bytes = total.size

@@ -4,7 +4,6 @@ memory and loss. Also what the user adds to it: lock, names, tags, notes, and wh
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sqlite3
@@ -16,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from gpudash.system.foreign_text import json_object
 from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.pages import newest_digest
 from gpudash.telemetry.recording.reading import LONGEST_S, Recording, open_recording
@@ -127,6 +127,37 @@ class RunFacts:
     label: RunText = field(default_factory=RunText)
     of_demo: bool = False
 
+    @classmethod
+    def of(
+        cls,
+        number: int,
+        view: RunView,
+        *,
+        spec: Mapping[str, Any],
+        peak_bytes: int | None,
+        outline: tuple[int | None, ...],
+        label: RunText,
+    ) -> RunFacts:
+        """A run that is in view; what is not in the view is given."""
+        loss = view.metrics.get("loss")
+        return cls(
+            number=number,
+            workload=view.workload,
+            device=view.device,
+            spec=spec,
+            simulated=view.simulated,
+            status=view.status,
+            began_s=view.began_s,
+            seconds=view.seconds,
+            peak_bytes=peak_bytes,
+            own_peak_bytes=view.peak_allocated_bytes,
+            steps=view.step,
+            loss=None if loss is None else loss.last,
+            outline=outline,
+            label=label,
+            of_demo=view.of_demo,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -185,23 +216,13 @@ def _runs(recording: Recording, stopped: Callable[[], bool]) -> tuple[RunFacts, 
     found = []
     for number, view in enumerate(views, 1):
         uuid = uuids.get(view.device)
-        loss = view.metrics.get("loss")
-        facts = RunFacts(
-            number=number,
-            workload=view.workload,
-            device=view.device,
+        facts = RunFacts.of(
+            number,
+            view,
             spec=_spec(view.spec),
-            simulated=view.simulated,
-            status=view.status,
-            began_s=view.began_s,
-            seconds=view.seconds,
             peak_bytes=_peak(recording, view, uuid, last, stopped),
-            own_peak_bytes=view.peak_allocated_bytes,
-            steps=view.step,
-            loss=None if loss is None else loss.last,
             outline=_outline(recording, view, uuid, last, stopped),
             label=run_text(recording.meta, number),
-            of_demo=view.of_demo,
         )
         found.append(facts)
     return tuple(found)
@@ -344,7 +365,7 @@ def _uuids(recording: Recording) -> dict[str, str]:
     found: dict[str, str] = {}
     notes = f"SELECT json FROM event WHERE kind = 'Note' AND json LIKE '%torch_names%' LIMIT {MOST_NOTES}"
     for row in recording.select(notes):
-        details = _read(row).get("details")
+        details = (json_object(row[0]) or {}).get("details")
         names = None
         if isinstance(details, dict):
             names = details.get("torch_names")
@@ -387,16 +408,6 @@ def _duration(recording: Recording) -> float | None:
             if isinstance(time_s, int | float) and time_s < LONGEST_S:
                 ends.append(float(time_s))
     return max(ends, default=None)
-
-
-def _read(row: sqlite3.Row) -> dict[str, Any]:
-    try:
-        found = json.loads(row[0])
-    except (ValueError, TypeError, RecursionError):
-        return {}
-    if isinstance(found, dict):
-        return found
-    return {}
 
 
 def wall_clock_s(text: str) -> float | None:

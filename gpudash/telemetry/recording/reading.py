@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import json
 import re
 import sqlite3
 import tempfile
@@ -15,12 +14,13 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from gpudash.system.foreign_files import copy_regular, open_regular, reads_within, require_regular
+from gpudash.system.foreign_text import json_object
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.recorder import RecordingError, being_written, log_files
 from gpudash.telemetry.recording.schema import Rows
 from gpudash.telemetry.recording.untrusted_database import UntrustedDatabase
-from gpudash.telemetry.records import Event, Record, Sample, State, Table, Value, event_from_json
+from gpudash.telemetry.records import Event, Record, Sample, State, Table, Value, event_from_json, size_in
 
 MOST_GAPS = 200
 """Most damaged places of a table that are skipped in one pass."""
@@ -441,10 +441,7 @@ class Recording(TableReader):
                     state = "ok"
                 else:
                     state = sample.states.get(metric, State.STALE).value
-                number = None
-                if isinstance(pid, int | float):
-                    number = int(pid)
-                yield ReadingRow(sample.time_s, table, sample.device, metric, value, state, number)
+                yield ReadingRow(sample.time_s, table, sample.device, metric, value, state, size_in(pid))
 
     def _run(self, row: sqlite3.Row) -> RunRow | None:
         number, texts = row["id"], (row["workload"], row["status"])
@@ -457,7 +454,7 @@ class Recording(TableReader):
         ):
             self.damaged("run", "a run has no name or time")
             return None
-        return RunRow(number, texts[0], _mapping(row["spec"]), texts[1], *times)
+        return RunRow(number, texts[0], (json_object(row["spec"]) or {}), texts[1], *times)
 
 
 def open_recording(path: Path) -> Recording:
@@ -573,7 +570,7 @@ def _sample(table: Table, row: sqlite3.Row, names: Mapping[str, _Kinds]) -> Samp
     text = row["states"]
     states = {}
     if text:
-        states = {name: _state(word) for name, word in _mapping(text).items() if name in names}
+        states = {name: _state(word) for name, word in (json_object(text) or {}).items() if name in names}
     # Only values of the column's type: an untrusted file may contain anything.
     values: dict[str, Value] = {name: value for name, kinds in names.items() if isinstance(value := row[name], kinds)}
     values.update((name, None) for name in names if name in states and name not in values)
@@ -586,18 +583,6 @@ def _state(text: Any) -> State:
         return State(text)
     except ValueError:
         return State.STALE
-
-
-def _mapping(text: Any) -> Mapping[str, Any]:
-    try:
-        value = {}
-        if text:
-            value = json.loads(text)
-    except (ValueError, TypeError, RecursionError):
-        return {}
-    if isinstance(value, dict):
-        return value
-    return {}
 
 
 def _in_order(records: Iterator[R]) -> Iterator[R]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpudash.system.files import make_private_folder, written_whole
 from gpudash.system.foreign_files import read_regular
+from gpudash.system.foreign_text import json_object
 from gpudash.telemetry.recording.reading import is_locked
 from gpudash.telemetry.recording.recorder import being_written, log_files
 from gpudash.telemetry.recording.schema import SUFFIX, traces_of
@@ -46,21 +47,11 @@ def prune(folder: Path, max_bytes: int, max_count: int, keep: Path | None = None
     Returns:
         The new paths of the moved recordings, oldest first.
     """
-    # By name if the time is the same: names begin with the date.
-    stored = sorted(_stored(folder), key=lambda item: (item.changed, item.path.name))
-    total, count = sum(item.bytes for item in stored), len(stored)
-    moved: list[Path] = []
-    for item in stored:
-        if total <= max_bytes and count <= max_count:
-            break
-        # Skip it, but go on: recordings that stay count towards both limits.
-        if (keep is not None and _same(item.path, keep)) or _stays(item.path):
-            continue
-        with suppress(OSError):
-            moved.append(move_to_trash(item.path, trash_folder(folder)))
-            total -= item.bytes
-            count -= 1
-    return moved
+
+    def move(path: Path) -> Path | None:
+        return None if _stays(path) else move_to_trash(path, trash_folder(folder))
+
+    return _pruned(_stored(folder), max_bytes, max_count, keep, move)
 
 
 def prune_reports(folder: Path, max_bytes: int, max_count: int, keep: Path | None = None) -> list[Path]:
@@ -78,18 +69,36 @@ def prune_reports(folder: Path, max_bytes: int, max_count: int, keep: Path | Non
         with suppress(OSError):
             size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
             found.append(_Stored(path, size, path.stat().st_mtime))
-    found.sort(key=lambda item: (item.changed, item.path.name))
-    total, count = sum(item.bytes for item in found), len(found)
+    return _pruned(found, max_bytes, max_count, keep, lambda path: _folder_to_trash(path, trash_folder(folder)))
+
+
+def _pruned(
+    stored: Sequence[_Stored],
+    max_bytes: int,
+    max_count: int,
+    keep: Path | None,
+    move: Callable[[Path], Path | None],
+) -> list[Path]:
+    """Move the oldest until the rest is within both limits; returns the new paths.
+
+    Args:
+        move: moves one and returns its new path; ``None`` if it stays.
+    """
+    total, count = sum(item.bytes for item in stored), len(stored)
     moved: list[Path] = []
-    for item in found:
+    # By name if the time is the same: names begin with the date.
+    for item in sorted(stored, key=lambda item: (item.changed, item.path.name)):
         if total <= max_bytes and count <= max_count:
             break
+        # Skip it, but go on: what stays counts towards both limits.
         if keep is not None and _same(item.path, keep):
             continue
         with suppress(OSError):
-            moved.append(_folder_to_trash(item.path, trash_folder(folder)))
-            total -= item.bytes
-            count -= 1
+            target = move(item.path)
+            if target is not None:
+                moved.append(target)
+                total -= item.bytes
+                count -= 1
     return moved
 
 
@@ -212,11 +221,10 @@ def _delete(path: Path) -> bool:
 
 def _read(trash: Path) -> Mapping[str, float]:
     try:
-        found = json.loads(read_regular(trash / INDEX, MOST_INDEX_BYTES))
+        found = json_object(read_regular(trash / INDEX, MOST_INDEX_BYTES)) or {}
     except (OSError, ValueError):
         return {}
-    numbers = found.items() if isinstance(found, dict) else ()
-    return {name: float(value) for name, value in numbers if isinstance(value, int | float)}
+    return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
 
 
 def _write(trash: Path, since: Mapping[str, float]) -> None:

@@ -79,11 +79,8 @@ def predicted_step(run: RunView) -> Iterator[Row]:
 
 def run_figures(run: RunView) -> list[Row]:
     """A few figures of a run, its subject first: names and values."""
-    explanation = None
-    if run.error is not None:
-        explanation = run.error.explanation
-    if explanation is not None:
-        return [*_memory_figures(explanation), *_cost_figures(run)]
+    if run.error is not None and run.error.explanation is not None:
+        return [*_memory_figures(run.error.explanation), *_cost_figures(run)]
     rows = (row for row in _sensible(lambda result: _main_figures(run, result), run.result) if row[0] != LEFT_OUT)
     return [*rows, *_cost_figures(run)]
 
@@ -120,19 +117,31 @@ def is_put_forward(run: RunView) -> bool:
 
 
 def _main_figures(run: RunView, result: Mapping[str, Any]) -> Iterator[Row]:
-    loss, accuracy = run.metrics.get("loss"), run.metrics.get("accuracy")
-    if loss is not None and loss.count:
-        yield "final loss", f"{loss.last:.4g}"
-    validation = run.metrics.get("val_loss")
-    if validation is not None and validation.count:
-        yield "validation loss", f"{validation.last:.4g}"
-    if accuracy is not None and accuracy.count:
-        yield "accuracy", format_percent(accuracy.last)
+    for name, title, write in _MAIN_METRICS:
+        metric = run.metrics.get(name)
+        if metric is not None and metric.count:
+            yield title, write(metric.last)
     for predicted in result.get("predictions", ())[:1]:
         if "text" in predicted:
             yield "writes", _quoted(predicted["text"][:FIRST_WRITTEN])
         else:
             yield "predicts", _class_text(predicted)
+    yield from _rates(result)
+    if result.get("flops_per_second") is not None:
+        yield "arithmetic rate", format_scaled(result["flops_per_second"], "FLOP/s")
+        yield "one product", format_duration(result["seconds_median"])
+
+
+_MAIN_METRICS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("loss", "final loss", lambda value: f"{value:.4g}"),
+    ("val_loss", "validation loss", lambda value: f"{value:.4g}"),
+    ("accuracy", "accuracy", format_percent),
+)
+"""Metrics whose last value is a figure of the run: name, title and format."""
+
+
+def _rates(result: Mapping[str, Any]) -> Iterator[Row]:
+    """The rate of copies between each two memories."""
     rates: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for rate in result.get("rates", ()):
         if rate["bytes_per_second_median"] is not None:
@@ -144,9 +153,6 @@ def _main_figures(run: RunView, result: Mapping[str, Any]) -> Iterator[Row]:
             yield f"median {way}", format_rate(median(found))
         else:
             yield f"best {way}", format_rate(max(found))
-    if result.get("flops_per_second") is not None:
-        yield "arithmetic rate", format_scaled(result["flops_per_second"], "FLOP/s")
-        yield "one product", format_duration(result["seconds_median"])
 
 
 def _memory_figures(found: Explanation) -> Iterator[Row]:

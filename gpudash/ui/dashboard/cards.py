@@ -613,10 +613,7 @@ def _gpu_bands(store: Store, key: str, used: float | None, context: str) -> list
         return []
     found: dict[str, float] = {}
     for name in ("other", "context", "allocated", "idle"):
-        series = store.series("gpu", f"{name}_bytes", key)
-        last = None
-        if series is not None:
-            last = series.last()
+        last = store.last("gpu", f"{name}_bytes", key)
         if last is not None and not math.isnan(last[1]):
             found[name] = last[1]
     if "context" in found:
@@ -647,7 +644,4 @@ def _format(metric: Metric, value: object) -> str:
 
 
 def _number(store: Store, table: Table, metric: str, device: str | None = None) -> float | None:
-    value = store.latest(table, metric, device).value
-    if isinstance(value, (int, float)):
-        return float(value)
-    return None
+    return store.latest(table, metric, device).number

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QFrame, QPushButton, QWidget
+from PySide6.QtWidgets import QFrame, QPushButton, QScrollArea, QWidget
 
 from gpudash.memory.explaining.annotated_source import refused_total_bytes
+from gpudash.memory.explaining.explanation_text import caveat, reason, remedy_peak
 from gpudash.memory.explaining.patches import line_changes
 from gpudash.memory.explaining.whole_need import NUMBERLESS, RERUN, variables_of
 from gpudash.telemetry.explanation import Explanation, Remedy
@@ -72,9 +73,19 @@ class ChangePanel(QFrame):
         self._rule.setFixedHeight(1)
         self.why_title = PlainLabel("WHY", role="title")
         self.why = wrapping_label("")
+        self.caveat = wrapping_label("muted")
+        reasons = QWidget()
+        in_column(self.why, self.caveat, 1, parent=reasons, margins=(0, 0, 0, 0), spacing=6)
+        scroll = QScrollArea()  # a low window cannot show all of it
+        scroll.setWidgetResizable(True)
+        scroll.setFrameShape(QFrame.Shape.NoFrame)
+        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        scroll.setWidget(reasons)
+        for widget in (reasons, scroll.viewport()):
+            widget.setAutoFillBackground(False)
         parts = (self.title, self.figure, self.saved, self.setting, self.tried, self.run_button, self.why_not)
         buttons = in_row((self.copy_button, 1), (self.edit_button, 1), spacing=8)
-        rest = (buttons, self.notice, self._rule, self.why_title, self.why, 1)
+        rest = (buttons, self.notice, self._rule, self.why_title, (scroll, 1))
         in_column(*parts, *rest, parent=self, margins=(14, 8, 14, 8), spacing=6)
         self.setMinimumWidth(260)
 
@@ -88,11 +99,13 @@ class ChangePanel(QFrame):
         self.title.setText(_title(offer))
         self._show_saving(offer)
         self._show_buttons()
-        note = found.remedies_note or found.cause
-        self.why.setText(note)
-        self.why.setVisible(bool(note))
-        self.why_title.setVisible(bool(note) and offer is not None)
-        self._rule.setVisible(bool(note) and offer is not None)
+        change = None if offer is None else offer.remedy
+        for label, text in ((self.why, reason(found, change)), (self.caveat, caveat(found, change))):
+            label.setText(text)
+            label.setVisible(bool(text))
+        has_reason = bool(self.why.full_text) and offer is not None
+        self.why_title.setVisible(has_reason)
+        self._rule.setVisible(has_reason)
 
     def show_trial(self, run: RunView, steps_before: int) -> None:
         """Show the result of a run with the change.
@@ -129,15 +142,15 @@ class ChangePanel(QFrame):
         self.run_button.setEnabled(startable or self._trial_on)
 
     def _show_saving(self, offer: Offer | None) -> None:
-        peak = None
+        peak = ""
         if offer is not None:
-            peak = offer.remedy.predicted_peak_bytes
-        if peak is not None:
-            self.figure.setText(format_bytes(peak))
+            peak = remedy_peak(offer.remedy, failed=True)
+        if peak:
+            self.figure.setText(peak)
             self.saved.setText(f"{_instead(self._refused_total)}.")
         elif offer is not None:
             self.saved.setText(offer.remedy.change)
-        self.figure.setVisible(peak is not None)
+        self.figure.setVisible(bool(peak))
         self.saved.setVisible(offer is not None)
         self.tried.setText("" if offer is None else TRIED.get(offer.remedy.verified_by, ""))
         self.tried.setVisible(bool(self.tried.full_text))

@@ -25,6 +25,9 @@ MOST = 4
 GAP, STACKED_GAP = 18, 4
 """Logical pixels between remedies, side by side and stacked."""
 
+AFTER_THE_CHANGE = "Next to the change below,"
+"""Beginning of the title of the remedies that follow the one shown beside the source."""
+
 LEAST_TEXT_PX = 80
 """Logical pixels; in less width, a line of a button would hold a single word at most."""
 
@@ -89,6 +92,7 @@ class RemediesView(QWidget):
         commanding: bool = False,
         searching: bool = False,
         runnable: Sequence[Remedy] = (),
+        follow: bool = False,
     ) -> None:
         """Show remedies.
 
@@ -98,6 +102,7 @@ class RemediesView(QWidget):
             commanding: whether a remedy can be applied here.
             searching: whether the search for remedies is still going on.
             runnable: remedies that the user's program can be run with from here.
+            follow: whether they come after a first one that is shown elsewhere.
         """
         self._searching = searching
         self._remedies = remedies
@@ -114,6 +119,8 @@ class RemediesView(QWidget):
 
             best = alike(remedies)[:MOST]  # less certain ones are in the menu; their tooltips say so
             lead = f"{failure_title(remedies[:1])}:"
+            if follow:
+                lead = f"{AFTER_THE_CHANGE} {lead[0].lower()}{lead[1:]}"
         elif searching:
             from gpudash.session.predicting.remedies import SEARCHING
 
@@ -265,10 +272,13 @@ def remedy_text(remedy: Remedy) -> str:
     """The change, and the peak it would have had unless the change names it; as in the terminal."""
     from gpudash.memory.explaining.explanation_text import remedy_peak
 
-    peak = remedy.predicted_peak_bytes
-    if peak is None or format_bytes(peak) in remedy.change:
+    peak = remedy_peak(remedy, failed=True)
+    if remedy.predicted_peak_bytes is not None and format_bytes(remedy.predicted_peak_bytes) in remedy.change:
+        peak = ""
+    facts = "; ".join(filter(None, (peak, remedy.puts_off)))
+    if not facts:
         return remedy.change
-    return f"{remedy.change} ({remedy_peak(remedy, failed=True)})"
+    return f"{remedy.change} ({facts})"
 
 
 def remedy_tip(remedy: Remedy) -> str:

@@ -381,7 +381,10 @@ class ExplanationHeader(CauseHeader):
             remedies = tuple(remedy for remedy in remedies if remedy != shown_remedy)
         if sourced:
             note = ""
-        self.remedies.show_remedies(remedies, note, commanding=commanding, searching=searching, runnable=runnable)
+        follow = shown_remedy is not None and shown_remedy in found.remedies[:1]
+        self.remedies.show_remedies(
+            remedies, note, commanding=commanding, searching=searching, runnable=runnable, follow=follow
+        )
         self.remedies.setVisible(found.requested_bytes is not None and bool(remedies or note or searching))
 
 

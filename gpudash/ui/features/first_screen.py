@@ -207,10 +207,7 @@ class Beginnings(QObject):
         # Beside a CPU build of torch a GPU's driver tells what is free all the same.
         store = self._workspace.session.store
         with store.lock:
-            free = store.latest("gpu", "free_bytes", marked).value
-        if isinstance(free, int | float):
-            return int(free)
-        return None
+            return store.latest("gpu", "free_bytes", marked).size
 
     def _take_script(self, script: LastScript) -> None:
         dashboard = self._workspace.dashboard

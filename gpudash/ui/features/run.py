@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,6 +15,7 @@ from PySide6.QtWidgets import QAbstractItemView, QDialog, QDialogButtonBox, QInp
 from gpudash.session.live.machine import program_of_run
 from gpudash.session.live.running import DEFAULT_STEPS, MOST_STEPS
 from gpudash.session.watching.attaching.candidates import Candidate, candidates
+from gpudash.system.threads import started
 from gpudash.telemetry.records import Event, Note, RunEnd, Topic
 from gpudash.telemetry.runs import WATCH, RunView, run_of
 from gpudash.ui.dashboard.banner import python_of, report_of
@@ -375,8 +375,7 @@ class AttachDialog(QDialog):
         self.resize(*SIZE)
         self.pid.setFocus()
         self._pid_changed()
-        self._thread = threading.Thread(target=self._list_processes, name="gpudash-processes", daemon=True)
-        self._thread.start()
+        self._thread = started("gpudash-processes", self._list_processes)
         self._timer = QTimer(self, interval=POLL_MS)
         self._timer.timeout.connect(self.poll)
         self._timer.start()

@@ -251,10 +251,7 @@ class PastPlots(PlotsPage):
         end."""
         store = self.session.store
         with store.lock:
-            series = store.series("gpu", "used_bytes", self.selected)
-            last = None
-            if series is not None:
-                last = series.last()
+            last = store.last("gpu", "used_bytes", self.selected)
         near = last is not None and not math.isnan(last[1]) and last[0] > NEAR * seconds
         if last is not None and near:
             return last[0]

@@ -505,7 +505,7 @@ class TimePlot(QWidget):
             replace(level, text=f"{arrow}{level.text}", name=f"{arrow}{level.name}")
             for arrow, level in zip(above, levels, strict=True)
         ]
-        # The capacity comes first, which is named at any width; then what nothing else names.
+        # The first line is named at any width; then comes what nothing else names.
         self.legend.set_levels([*named[:1], *self._areas(), *named[1:]])
         content = OverlayContent(
             levels=levels,
@@ -536,12 +536,7 @@ class TimePlot(QWidget):
                 yield PlotLevel(category, category, math.nan, colour, PATCH)
 
     def _levels(self) -> list[PlotLevel]:
-        """The lines across the plot, the capacity first."""
-        lines = [
-            (line, value)
-            for line, value in zip(self.spec.lines, self._points.levels, strict=False)
-            if value is not None and not (self._scale.log and value <= 0)
-        ]
+        """The lines across the plot."""
         return [
             PlotLevel(
                 self._level_text(line, value),
@@ -550,7 +545,8 @@ class TimePlot(QWidget):
                 self._palette.curves[line.colour],
                 line.style,
             )
-            for line, value in sorted(lines, key=lambda each: each[0].colour != "capacity")
+            for line, value in zip(self.spec.lines, self._points.levels, strict=False)
+            if value is not None and not (self._scale.log and value <= 0)
         ]
 
     def _level_text(self, line: LineSpec, value: float) -> str:

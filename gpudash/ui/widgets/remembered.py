@@ -10,6 +10,7 @@ from typing import Any
 from gpudash.system.files import make_private_folder, written_whole
 from gpudash.system.folders import data_folder
 from gpudash.system.foreign_files import read_regular
+from gpudash.system.foreign_text import json_object
 
 RECENT_FILES = 10
 """Maximum number of files in Open Recent."""
@@ -84,9 +85,6 @@ def _state_file() -> Path:
 
 def _read() -> dict[str, Any]:
     try:
-        found = json.loads(read_regular(_state_file(), MOST_BYTES))
+        return json_object(read_regular(_state_file(), MOST_BYTES)) or {}
     except (OSError, ValueError):
         return {}
-    if isinstance(found, dict):
-        return found
-    return {}

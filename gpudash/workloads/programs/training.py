@@ -20,7 +20,7 @@ from gpudash.specs import CPU_FLOPS, TrainingSpec
 from gpudash.specs.training import IMAGE_SIDE
 from gpudash.telemetry.records import Topic
 from gpudash.telemetry.results.outcome import prediction_rows
-from gpudash.units import format_bytes
+from gpudash.units import format_bytes, listed
 from gpudash.workloads.programs.batches import (
     Batch,
     Batches,
@@ -534,10 +534,7 @@ def _everything(
 
 def _placement_text(groups: dict[str, dict[str, dict[str, int]]], strays: list[str], where: str) -> str:
     if strays:
-        more = ""
-        if len(strays) > 3:
-            more = f" and {len(strays) - 3} more"
-        return f"Not on {where}: {', '.join(strays[:3])}{more}."
+        return f"Not on {where}: {listed(strays, 3)}."
     there = []
     for group, places in groups.items():
         if places:

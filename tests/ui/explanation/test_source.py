@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QPushButton, QWidget
+from PySide6.QtWidgets import QLabel, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from gpudash.memory.explaining.annotated_source import AnnotatedSource, SourceRow
@@ -197,6 +197,37 @@ def test_what_the_change_saves_is_said_with_what_it_rests_on(opened: Opened, scr
     assert buttons(change) == ["Run with this change", "Copy patch", "Open in editor"]
 
 
+def test_the_reason_names_line_bytes_and_change_and_the_caveat_comes_after_it(opened: Opened, script: Path) -> None:
+    remedy = replace(change_in(script), fits=None, puts_off="lasts at least 9 steps more, then it is full again")
+    found = explained(script, [remedy])
+    found = replace(found, verdict="real capacity", cause="One step is too large.", remedies_note="A rerun said so.")
+    change = opened(failed(script, [], explanation=found)).program.change
+    assert change.why.text() == (
+        f"leak.py:{ALLOCATES} holds 476 MiB (activations). One step is too large. The change: {remedy.change}."
+    )
+    assert "A rerun said so." not in change.why.text()
+    assert change.caveat.text() == "It lasts at least 9 steps more, then it is full again. A rerun said so."
+    assert change.figure.text() == "at least 162 MiB", "as in the list above"
+    assert change.caveat.property("role") == "muted" and change.caveat.isVisible()
+
+
+def test_the_remedies_above_follow_the_change_below_or_it_says_why_it_is_not_the_first(
+    opened: Opened, script: Path
+) -> None:
+    card = Remedy("a card with 4 GiB", fits=True, verified_by="rerun")
+    change = replace(change_in(script), fits=None)
+    page = opened(failed(script, [change, card]))
+    titles = [label.text() for label in page.header.remedies.findChildren(QLabel)]
+    assert "Next to the change below, would have fitted:" in titles
+    assert "no change" not in page.program.change.caveat.text()
+    page = opened(failed(script, [card, replace(change, verified_by="")]))
+    titles = [label.text() for label in page.header.remedies.findChildren(QLabel)]
+    assert "Would have fitted:" in titles
+    assert page.program.change.caveat.text() == (
+        "The first of the remedies above is no change of the program to run from here."
+    )
+
+
 def test_run_with_this_change_asks_for_the_same_run_with_the_patch_and_proves_it(opened: Opened, script: Path) -> None:
     remedy = change_in(script)
     session = failed(script, [remedy])
@@ -342,10 +373,11 @@ def test_other_changes_of_an_own_script_are_buttons_above(opened: Opened, script
 def test_without_a_change_the_panel_says_what_is_known_and_opens_the_editor(opened: Opened, script: Path) -> None:
     page = opened(failed(script, [Remedy("a card with 4 GiB", fits=True)]))
     change = page.program.change
-    assert (change.title.text(), change.why.text()) == (
-        "NO CHANGE OF THE PROGRAM IS KNOWN",
-        "It keeps loss, and with it the graph.",
+    assert change.title.text() == "NO CHANGE OF THE PROGRAM IS KNOWN"
+    assert change.why.text() == (
+        f"leak.py:{ALLOCATES} holds 476 MiB, 4 MiB of every step. It keeps loss, and with it the graph."
     )
+    assert not change.caveat.text()
     assert buttons(change) == ["Open in editor"]
     assert not page.header.remedies.note.isVisible(), "it is said once"
 

@@ -7,7 +7,7 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication
 
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
-from gpudash.telemetry.records import Sample, Transfer
+from gpudash.telemetry.records import Sample
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK, LIGHT
 from gpudash.ui.plots.stack import PlotStack
@@ -15,6 +15,7 @@ from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.theme import apply_theme
 from gpudash.units import GIB
 from tests.ui.plots.conftest import GPU, MEMORY, Feed, refresh
+from tests.unit.telemetry.copies import copied
 
 
 def test_a_lost_gpu_is_a_gap_in_the_drawing(stack: PlotStack, feed: Feed) -> None:
@@ -92,17 +93,7 @@ def test_both_themes_reach_the_canvas(drawn: PlotStack, qapp: QApplication) -> N
 def test_transfers_of_a_millisecond_are_seen(stack: PlotStack, store: Store, view: TimeView) -> None:
     h2d = PlotSpec("bw", "TRANSFER", (CurveSpec(("transfer", "h2d", None), "H2D", "rate", "h2d"),), "rate")
     stack.set_plots([h2d])
-    store.apply(
-        Transfer(
-            time_s=5.0,
-            from_device="cpu",
-            to_device="cuda:0",
-            memory="pinned",
-            blocking=True,
-            bytes=10**7,
-            seconds=0.001,
-        )
-    )
+    store.apply(copied(5.0, 10**7, 0.001))
     store.end.newest_s = 10.0
     refresh(stack)
     picture, geometry = stack.plots[0].canvas.grab().toImage(), stack.plots[0].geometry_now
@@ -117,17 +108,7 @@ def test_every_burst_of_many_is_seen_also_with_a_dashed_style(stack: PlotStack, 
     stack.set_plots([PlotSpec("bw", "TRANSFER", (curve,), "rate")])
     times = [0.5 + i for i in range(9)]
     for time_s in times:
-        store.apply(
-            Transfer(
-                time_s=time_s,
-                from_device="cuda:0",
-                to_device="cpu",
-                memory="pinned",
-                blocking=True,
-                bytes=10**8,
-                seconds=0.01,
-            )
-        )
+        store.apply(copied(time_s, 10**8, 0.01, from_device="cuda:0", to_device="cpu"))
     store.end.newest_s = 10.0
     refresh(stack)
     picture, geometry = stack.plots[0].canvas.grab().toImage(), stack.plots[0].geometry_now

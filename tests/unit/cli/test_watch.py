@@ -44,11 +44,14 @@ def test_a_json_flag_of_the_program_is_none_of_ours(capsys: pytest.CaptureFixtur
     assert json.loads(out)["error"]["kind"] == "request"
 
 
-def test_help_states_the_cost_of_the_memory_history(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_states_the_cost_of_the_memory_history_and_tells_of_the_exit_code(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert run(["watch", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "costs up to 10 % of the program's time" in text
     assert "gpudash watch [OPTIONS] -- COMMAND" in text
+    assert "--exit-code" in text and "128 plus the number of a signal" in text
 
 
 def test_a_recording_gets_another_name_when_somebody_takes_the_first(
@@ -78,12 +81,6 @@ def test_a_program_that_cannot_be_started_ends_as_in_a_shell(tmp_path: Path) -> 
     assert run(["watch", "--no-record", "--", str(plain)]) == 126
     assert run(["watch", "--no-record", "--exit-code", "gpudash", "--", str(tmp_path / "none")]) == 2
     assert run(["watch", "--no-record", "--no-such-flag"]) == 2
-
-
-def test_help_tells_of_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["watch", "--help"]) == 0
-    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "--exit-code" in text and "128 plus the number of a signal" in text
 
 
 def test_a_signal_is_told_as_a_shell_reports_it_and_a_value_that_stayed_once(

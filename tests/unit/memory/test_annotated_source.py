@@ -89,6 +89,15 @@ def test_a_change_that_does_comes_before_one_that_is_not_known_to() -> None:
     assert change_of(replace(found, remedies=(Remedy("4 GiB"),))) is None
 
 
+def test_the_change_in_front_is_the_first_of_the_ranking_be_it_a_setting() -> None:
+    setting = Remedy("expandable segments", flags="NAME=1", verified_by="replay")
+    batch = Remedy("half the batch", patch=TWO_FILES, verified_by="replay")
+    assert change_of(found_with(remedies=(setting, batch))) is setting
+    assert change_of(found_with(remedies=(batch, setting))) is batch
+    later = replace(batch, puts_off="lasts at least 3 steps more, then it is full again")
+    assert change_of(found_with(remedies=(later, setting))) is setting, "what only puts it off comes after"
+
+
 def test_lines_of_a_change_take_the_place_of_those_that_go(tmp_path: Path) -> None:
     file = tmp_path / "a.py"
     file.write_text("one\ntwo\nthree\nfour\nfive\nsix\nseven\n")

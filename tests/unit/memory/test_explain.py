@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import gpudash
 from gpudash.memory.allocator.trace import ACTIVATIONS, CATEGORIES, GRADIENTS, WEIGHTS
-from gpudash.memory.explaining.call_sites import MOST_OWNERS, growing_lines, owners
+from gpudash.memory.explaining.call_sites import MOST_OWNERS, growing_lines, growth_rate, owners
 from gpudash.memory.explaining.explain import explain, parts_of
 from gpudash.memory.explaining.explanation_text import place, report
 from gpudash.memory.explaining.memory_state import (
@@ -465,3 +465,9 @@ def test_the_parts_add_up_to_the_capacity_and_what_exceeds_it(
     assert sum(owner.bytes for owner in found.owners) + found.rest_bytes == given_state.allocated
     assert sum(found.by_category.values()) == given_state.allocated
     assert explanation_from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+def test_what_every_nth_step_keeps_is_not_made_more_by_what_the_newest_step_still_holds() -> None:
+    kept = {4 * number: 4 * MIB for number in range(1, 10)}
+    rate = growth_rate({**kept, 37: 4 * MIB}, 38)
+    assert rate is not None and rate.bytes_per_step * rate.stride == 4 * MIB

@@ -158,20 +158,13 @@ def test_a_fall_ends_a_forecast() -> None:
     assert spoken([one for one in said if one[0] > 52]) == []
 
 
-def test_a_gap_begins_anew() -> None:
+@pytest.mark.parametrize(("time_s", "capacity"), [(40.0, CAPACITY), (30.0, 2 * CAPACITY)], ids=["gap", "capacity"])
+def test_a_gap_and_another_capacity_begin_anew(time_s: float, capacity: int) -> None:
     forecaster = Forecaster()
     for tick in range(300):
         forecaster.observe(tick / 10, 4 * GIB + 50 * MIB * tick, CAPACITY)
     assert forecaster.forecast() is not None
-    forecaster.observe(40.0, 20 * GIB, CAPACITY)
-    assert forecaster.forecast() is None
-
-
-def test_another_capacity_begins_anew() -> None:
-    forecaster = Forecaster()
-    for tick in range(300):
-        forecaster.observe(tick / 10, 4 * GIB + 50 * MIB * tick, CAPACITY)
-    forecaster.observe(30.0, 19 * GIB, 2 * CAPACITY)
+    forecaster.observe(time_s, 20 * GIB, capacity)
     assert forecaster.forecast() is None
 
 

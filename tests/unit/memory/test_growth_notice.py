@@ -60,3 +60,11 @@ def test_the_text_of_the_line_is_read_for_the_warning_alone() -> None:
     unread = replace(growth(), text="")
     warning = growth_warning([unread], "GPU-1", 12.0, 3, lambda _file, line: f"  line {line}")
     assert warning.text.startswith("train.py:31 (line 31) keeps")
+
+
+def test_where_it_is_known_the_statement_that_keeps_is_named_before_the_line_that_allocates() -> None:
+    warning = growth_warning([growth()], "GPU-1", 12.0, 3, keeper=lambda _growth: "train.py:44 (history.append(out))")
+    assert warning.text == (
+        "train.py:44 (history.append(out)) keeps 2 MiB of every step since step 3, allocated at train.py:31."
+    )
+    assert warning.cause == "train.py:44 (history.append(out)), 2 MiB a step, allocated at train.py:31"

@@ -17,10 +17,10 @@ from gpudash.telemetry.records import (
     Sample,
     StageFinished,
     StepFinished,
-    Transfer,
     Warning,
 )
 from gpudash.telemetry.store import Store
+from tests.unit.telemetry.copies import copied
 
 TICK_S = 0.05
 GPU = "GPU-0"
@@ -60,16 +60,7 @@ def _of_run(i: int, t: float, run_from: int, ticks: int, used: int) -> Iterator[
     yield StepFinished(time_s=t, run_id=1, step=step, steps=ticks, seconds=TICK_S, loss=loss, throughput=10.0 + i % 13)
     if i % 10 == 0:
         yield StageFinished(time_s=t, run_id=1, name="forward", seconds=0.01 * (i % 9), count=10, bytes=i)
-        yield Transfer(
-            time_s=t,
-            run_id=1,
-            from_device="cpu",
-            to_device="cuda:0",
-            memory="pinned",
-            blocking=True,
-            bytes=i,
-            seconds=0.01,
-        )
+        yield copied(t, i, 0.01)
     if i % 500 == 0:
         yield EpochFinished(
             time_s=t, run_id=1, epoch=i // 500, device="cuda:0", loss=loss, accuracy=0.5, seconds=1.0, observation=""

@@ -31,12 +31,12 @@ from gpudash.telemetry.records import (
     Sample,
     StageFinished,
     StepFinished,
-    Transfer,
     Warning,
 )
 from gpudash.telemetry.store import Store
 from gpudash.units import GIB, MIB
 from tests.unit.session.recordings import records, write
+from tests.unit.telemetry.copies import copied
 
 TICKS = 200
 PAGE = 4096
@@ -75,16 +75,7 @@ RECORDS: list[Record] = [
     ),
     Output(time_s=0.7, run_id=1, stream="stdout", lines=["a"]),
     StageFinished(time_s=0.8, run_id=1, name="move", seconds=0.1, bytes=5, shape=[2, 3], first_values=[0.1, 0.2]),
-    Transfer(
-        time_s=0.9,
-        run_id=1,
-        from_device="cpu",
-        to_device="cuda:0",
-        memory="pinned",
-        blocking=True,
-        bytes=5,
-        seconds=0.1,
-    ),
+    copied(0.9, 5, 0.1),
     *(
         record
         for step in range(1, 3)

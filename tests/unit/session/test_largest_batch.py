@@ -16,7 +16,7 @@ from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS, Trace, TraceMar
 from gpudash.memory.predicting.estimate import Target, fits, judge
 from gpudash.session.predicting import program
 from gpudash.session.predicting.attempt import FollowedRun, Launch, NotFollowed
-from gpudash.session.predicting.estimator import Problem
+from gpudash.session.predicting.estimator import Answer, Problem
 from gpudash.session.predicting.largest_batch import (
     MOST_RUNS,
     BatchSearch,
@@ -228,9 +228,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
     return Edited.launches
 
 
-def asked(
-    folder: Path, text: str, *, interrupted: bool = False, began_s: float = float("inf")
-) -> program.ProgramAnswer:
+def asked(folder: Path, text: str, *, interrupted: bool = False, began_s: float = float("inf")) -> Answer:
     (folder / "train.py").write_text(text)
     question = ProgramQuestion(("python", "train.py"), CARD, folder=folder)
     whole = followed(trace_of(512, sample=SAMPLE), began_s)

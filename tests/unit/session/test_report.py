@@ -30,7 +30,6 @@ from gpudash.telemetry.records import (
     StageFinished,
     State,
     StepFinished,
-    Transfer,
     Warning,
 )
 from gpudash.units import GIB, MIB
@@ -38,6 +37,7 @@ from tests.unit.html_page import Page
 from tests.unit.session.node_recordings import recorded
 from tests.unit.session.recordings import records, write
 from tests.unit.speed.made_up_times import made_up_time
+from tests.unit.telemetry.copies import copied
 from tests.unit.telemetry.run_ends import FAILED, RAN_OUT
 
 EVIL = "<script>alert(1)</script>\"'&"
@@ -165,16 +165,7 @@ def test_a_gap_breaks_the_line_and_a_peak_of_one_sample_is_drawn(tmp_path: Path)
 
 
 def test_a_copy_shorter_than_a_pixel_stands_on_the_axis(tmp_path: Path) -> None:
-    copy = Transfer(
-        time_s=2.0,
-        run_id=1,
-        from_device="cpu",
-        to_device="cuda:0",
-        memory="pinned",
-        blocking=True,
-        bytes=10**9,
-        seconds=1e-6,
-    )
+    copy = copied(2.0, 10**9, 1e-6)
     text, _ = reported(tmp_path, finished([*training(), copy]))
     transfers = text[text.index("<h3>Transfer bandwidth") : text.index("<h3>Utilisation")]
     pulse = transfers[transfers.rindex('class="line c-green" d="') :].split('"')[3]
@@ -302,16 +293,7 @@ def test_a_run_shows_no_loss_of_the_run_before_or_after_it(tmp_path: Path) -> No
     records = finished(training())
     began = records[-1].time_s + 0.01
     records += [
-        Transfer(
-            time_s=began - 0.005,
-            run_id=1,
-            from_device="cpu",
-            to_device="cuda:0",
-            memory="pinned",
-            blocking=True,
-            bytes=10**9,
-            seconds=1e-3,
-        ),
+        copied(began - 0.005, 10**9, 1e-3),
         RunStarted(time_s=began, run_id=2, workload="pipeline", device="cpu", spec={}),
         Sample(began + 0.05, "host", None, {"used_bytes": 9 * GIB, "total_bytes": 16 * GIB}, {}),
         RunEnd(time_s=began + 0.1, run_id=2, status="finished", seconds=0.1, steps=0, result={}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -324,6 +325,18 @@ def test_a_line_that_keeps_something_of_every_step_is_told_once_whoever_runs_it(
     assert warning.text == "train.py:31 keeps 1 MiB of every step since step 1."
     assert (warning.device, warning.level, warning.run_id) == ("SIM-0-1GiB", "note", 1)
     assert warning.cause == "train.py:31, 1 MiB a step"
+
+
+def test_the_statement_that_keeps_what_a_line_allocates_is_told_with_the_growth(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("history = []\nfor x in data:\n    out = model(x)\n    history.append(out)\n")
+    around = Surrounded(GIB)
+    memory = memory_of(around)
+    memory.take_stacks(7, {"type": "stacks", "stacks": {"1": [[str(script), 3, "<module>"]]}})
+    for step in (20, 30):
+        memory.take_held(7, held(step))
+    (warning,) = around.events(Warning)
+    assert warning.cause == "train.py:4 (history.append(out)), 1 MiB a step, allocated at train.py:3"
 
 
 @pytest.mark.parametrize(

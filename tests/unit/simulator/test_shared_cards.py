@@ -16,6 +16,7 @@ from gpudash.memory.allocator.refusal import AllocationRefused
 from gpudash.simulator.device import process_table
 from gpudash.simulator.device.process_table import VARIABLE, Holding, ProcessTable
 from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES, SimulatedGpu
+from tests.programs import python
 
 pytestmark = pytest.mark.process
 
@@ -63,14 +64,7 @@ def run(folder: Path, *parts: str, **variables: str) -> list[str]:
     """The lines that a program prints, whose source is given in parts."""
     script = folder / "program.py"
     script.write_text("".join(map(textwrap.dedent, (SIMULATING, *parts))))
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
+    done = python(str(script), env={**os.environ, **variables}, timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

@@ -100,16 +100,15 @@ def test_a_missing_library_tells_where_it_was_looked_for(machine: Machine) -> No
     assert "install the NVIDIA driver" in text
 
 
-def test_a_missing_library_beside_a_loaded_driver_asks_for_the_library_alone(machine: Machine) -> None:
+@pytest.mark.parametrize(
+    ("beside", "mend"), [("proc/driver/nvidia/version", "libnvidia-compute"), (".dockerenv", "--gpus all")]
+)
+def test_beside_a_loaded_driver_the_library_alone_is_missing_and_in_a_container_the_gpu_is_to_be_passed_in(
+    machine: Machine, beside: str, mend: str
+) -> None:
     machine.card("0x10de")
-    machine.file("proc/driver/nvidia/version")
-    assert "libnvidia-compute" in machine.why(NO_LIBRARY).text
-
-
-def test_in_a_container_the_mend_is_to_pass_the_gpu_in(machine: Machine) -> None:
-    machine.card("0x10de")
-    machine.file(".dockerenv")
-    assert "--gpus all" in machine.why(NO_LIBRARY).text
+    machine.file(beside)
+    assert mend in machine.why(NO_LIBRARY).text
 
 
 def test_library_and_driver_of_different_versions(machine: Machine) -> None:

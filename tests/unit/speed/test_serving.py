@@ -39,18 +39,13 @@ def test_the_rows_that_the_constants_were_fitted_on_are_met() -> None:
     assert all(row.covered for row in fitted)
 
 
-def test_another_model_of_the_same_server_is_met_blind_on_all_three_cards() -> None:
-    found = [row for row in rows() if row.model == "llama-2-7b"]
-    assert {row.card for row in found} == {"h100", "l40s", "a100-80gb"}
-    assert off(found) <= 0.1
-    assert sum(row.covered for row in found) == len(found) == 18
-
-
-def test_throughput_of_vllm_is_met_blind_for_one_to_forty_eight_requests() -> None:
-    found = [row for row in rows() if row.table == "serving_vllm" and row.what == "both"]
-    assert {row.card for row in found} == {"rtx4090", "l4"}
-    assert off(found) <= 0.1
-    assert sum(row.covered for row in found) == len(found) == 11
+def test_another_model_of_the_same_server_and_the_throughput_of_vllm_are_met_blind_on_all_cards() -> None:
+    another = [row for row in rows() if row.model == "llama-2-7b"]
+    vllm = [row for row in rows() if row.table == "serving_vllm" and row.what == "both"]
+    assert {row.card for row in another} == {"h100", "l40s", "a100-80gb"} and len(another) == 18
+    assert {row.card for row in vllm} == {"rtx4090", "l4"} and len(vllm) == 11
+    for found in (another, vllm):
+        assert off(found) <= 0.1 and all(row.covered for row in found)
 
 
 def test_generating_alone_is_met_blind_on_eleven_cards_of_another_server() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpudash.telemetry.records import RunEnd
 
 RAN_OUT = RunEnd(
@@ -15,13 +17,4 @@ RAN_OUT = RunEnd(
     steps=3,
 )
 
-FAILED = RunEnd(
-    status="failed",
-    time_s=1.0,
-    run_id=1,
-    error="ValueError",
-    message="no",
-    remedy="",
-    seconds=1.0,
-    steps=3,
-)
+FAILED = replace(RAN_OUT, status="failed", error="ValueError", message="no")

@@ -40,10 +40,10 @@ from gpudash.telemetry.records import (
     State,
     StepFinished,
     Table,
-    Transfer,
     Warning,
     event_from_json,
 )
+from tests.unit.telemetry.copies import copied
 
 INF = float("inf")
 
@@ -83,18 +83,7 @@ def recording(tmp_path: Path) -> Iterator[Recording]:
     recorder.add(
         StepFinished(time_s=3.0, run_id=1, step=1, steps=2, seconds=1, loss=float("nan"), accuracy=0.5, val_loss=0.75)
     )
-    recorder.add(
-        Transfer(
-            time_s=4.0,
-            run_id=1,
-            from_device="cpu",
-            to_device="cpu",
-            memory="pageable",
-            blocking=True,
-            bytes=100,
-            seconds=2.0,
-        )
-    )
+    recorder.add(copied(4.0, 100, 2.0, to_device="cpu", memory="pageable"))
     recorder.close()
     with open_recording(recorder.path) as opened:
         yield opened

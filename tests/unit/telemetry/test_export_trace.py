@@ -27,9 +27,9 @@ from gpudash.telemetry.records import (
     SourceFailed,
     StageFinished,
     StepFinished,
-    Transfer,
     Warning,
 )
+from tests.unit.telemetry.copies import copied
 from tests.unit.telemetry.trace_format import validate
 
 RUN: Sequence[Record] = (
@@ -42,16 +42,7 @@ RUN: Sequence[Record] = (
     StepFinished(time_s=2.0, run_id=5, step=1, steps=2, seconds=0.5, loss=2.5, accuracy=0.25, throughput=32.0),
     StepFinished(time_s=2.5, run_id=5, step=2, steps=2, seconds=0.6, loss=math.nan),
     StageFinished(time_s=2.5, run_id=5, name="forward", seconds=0.4, count=2),
-    Transfer(
-        time_s=2.5,
-        run_id=5,
-        from_device="cpu",
-        to_device="sim:0",
-        memory="pinned",
-        blocking=False,
-        bytes=8,
-        seconds=0.5,
-    ),
+    copied(2.5, 8, 0.5, run_id=5, to_device="sim:0", blocking=False),
     EpochFinished(time_s=2.5, run_id=5, epoch=1, device="sim:0", loss=2.0, accuracy=0.5, seconds=1.0, observation="ok"),
     Note(time_s=2.6, run_id=5, topic="placement", text="all on sim:0"),
     Marker(time_s=2.75, label="here"),

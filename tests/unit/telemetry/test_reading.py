@@ -172,18 +172,17 @@ def change(path: Path, *statements: str) -> None:
         connection.commit()
 
 
-def test_a_newer_format_is_refused_with_what_to_do(path: Path) -> None:
-    record(path, RECORDS)
-    change(path, "UPDATE meta SET value = '2' WHERE key = 'format_version'")
-    with pytest.raises(RecordingError, match=r"format 2.*install a newer gpudash"):
-        open_recording(path)
-
-
-@pytest.mark.parametrize("value", ["'soon'", "NULL", f"'{'9' * 5000}'"])
-def test_a_format_that_is_no_number_is_refused(path: Path, value: str) -> None:
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("'2'", r"format 2.*install a newer gpudash"),
+        *((value, "does not say its format") for value in ("'soon'", "NULL", f"'{'9' * 5000}'")),
+    ],
+)
+def test_a_newer_format_and_one_that_is_no_number_are_refused(path: Path, value: str, said: str) -> None:
     record(path, RECORDS)
     change(path, f"UPDATE meta SET value = {value} WHERE key = 'format_version'")
-    with pytest.raises(RecordingError, match="does not say its format"):
+    with pytest.raises(RecordingError, match=said):
         open_recording(path)
 
 

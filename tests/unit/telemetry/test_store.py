@@ -25,6 +25,7 @@ from gpudash.telemetry.records import (
     Warning,
 )
 from gpudash.telemetry.store import Store
+from tests.unit.telemetry.copies import copied
 
 GPU = "GPU-1"
 
@@ -138,11 +139,7 @@ def test_a_list_of_processes_that_is_empty_or_old_shows_none(store: Store) -> No
 
 
 def test_a_copy_is_a_step_with_a_gap_behind_it(store: Store) -> None:
-    store.apply(
-        Transfer(
-            time_s=5.0, from_device="cpu", to_device="cuda:0", memory="pinned", blocking=True, bytes=100, seconds=2.0
-        )
-    )
+    store.apply(copied(5.0, 100, 2.0))
     series = store.series("transfer", "h2d")
     assert series is not None
     times, rates = series.window(0, 10, 100)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich.table import Column
+from rich.table import Column, Table
 from rich.text import Text
 
 from gpudash.cli.terminal.output import numbers, one_line, plain_table, print_table, stdout
@@ -44,7 +44,6 @@ def print_offers(offers: Sequence[CardOffer], prices: Prices, *, by_epoch: bool)
         prices: price of an hour of each.
         by_epoch: whether the figures are per epoch.
     """
-    console = stdout()
     span = f"{format_count(offers[0].steps)} steps"
     if by_epoch:
         span = f"the {span} of an epoch"
@@ -58,13 +57,10 @@ def print_offers(offers: Sequence[CardOffer], prices: Prices, *, by_epoch: bool)
     )
     for offer in offers:
         table.add_row(*_cells(offer, prices))
-    console.print()
-    print_table(table, console, spared=(rate, "energy"))
+    note = ""
     if any(offer.time is not None for offer in offers):
-        console.print(PREDICTED.format(span=span), soft_wrap=True)
-    for offer in offers:
-        if offer.reason:
-            console.print(f"{one_line(offer.name)}: {offer.reason}", soft_wrap=True)
+        note = PREDICTED.format(span=span)
+    _print_offers(table, (rate, "energy"), note, offers)
 
 
 def print_server_offers(offers: Sequence[ServerOffer], prices: Prices) -> None:
@@ -74,22 +70,29 @@ def print_server_offers(offers: Sequence[ServerOffer], prices: Prices) -> None:
         offers: the cards in order; at least one.
         prices: price of an hour of each.
     """
-    console = stdout()
     table = plain_table(
         Column("card", no_wrap=True),
         *numbers("requests", "first token", "tokens/s each", "in all, predicted", "energy", "price"),
     )
     for offer in offers:
         table.add_row(*_server_cells(offer, prices))
-    console.print()
-    print_table(table, console, spared=("energy", "tokens/s each"))
     time = next((offer.time for offer in offers if offer.time is not None), None)
+    note = ""
     if time is not None:
         requests = f"prompts of {time.prompt:,} and answers of {time.answer:,} tokens, as many as are served"
-        console.print(
-            f"predicted for {requests} of those asked for; energy at most and price are of a million tokens",
-            soft_wrap=True,
-        )
+        note = f"predicted for {requests} of those asked for; energy at most and price are of a million tokens"
+    _print_offers(table, ("energy", "tokens/s each"), note, offers)
+
+
+def _print_offers(
+    table: Table, spared: Sequence[str], note: str, offers: Sequence[CardOffer] | Sequence[ServerOffer]
+) -> None:
+    """Print a table of cards, what it is predicted for, and why some have no figures."""
+    console = stdout()
+    console.print()
+    print_table(table, console, spared=spared)
+    if note:
+        console.print(note, soft_wrap=True)
     for offer in offers:
         if offer.reason:
             console.print(f"{one_line(offer.name)}: {offer.reason}", soft_wrap=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -18,6 +19,7 @@ from gpudash.memory.allocator.trace import (
 )
 from gpudash.memory.explaining.memory_state import OTHER_TENSORS
 from gpudash.memory.explaining.wording import available
+from gpudash.memory.frames import Frame, is_library
 from gpudash.memory.snapshot.causes.batch_size import (
     SMALLEST,
     BatchSize,
@@ -51,6 +53,21 @@ BEAMS = "num_beams"
 STATE_NAMES = {WEIGHTS: "weights", GRADIENTS: "gradients", OPTIMIZER_STATE: "the optimizer's state"}
 """Categories of what stays from step to step, with their names in a sentence."""
 
+FEWEST_SIZES = 4
+"""Fewest sizes of a line's requests that show it rising."""
+
+SHARE_RISING = 0.9
+"""Part of the steps in which it must request as much as in the one before, or more."""
+
+LEAST_RISE = 1.25
+"""How many times as large it must become."""
+
+FEWEST_RISING = 2
+"""Fewest such lines: one alone may be a result that grows, which no other line works on."""
+
+INPUTS_GROW = "lasts until the inputs have grown as much again"
+"""Value of `Remedy.puts_off`."""
+
 FEWEST_LAYERS = 4
 """Fewest iterations of a loop over layers for which checkpointing saves memory."""
 
@@ -75,6 +92,66 @@ def activations_of_a_step(case: Case) -> ProgramCause | None:
             f"the card: all others of the pass take {format_bytes(size - request)}."
         )
     return ProgramCause(text, smaller_steps(case), is_of_activations=True)
+
+
+def growing_inputs(case: Case) -> ProgramCause | None:
+    """What the steps work on becomes larger from step to step, and everything computed from it.
+
+    Shapes are not recorded: they show in the sizes that the same line requests.
+    """
+    rising = _rising_lines(case)
+    if len(rising) < FEWEST_RISING:
+        return None
+    alive = case.alive[np.isin(case.history.site_of(case.alive), list(rising))]
+    if case.bytes_of(alive) + (case.found.requested_bytes or 0) < SHARE_OF_LIVE * case.live_bytes:
+        return None
+    # What a step requests first is its input; the rest is computed from that.
+    site = next(iter(rising))
+    sizes = rising[site]
+    first, last = min(sizes), max(sizes)
+    file, line, _name = case.history.sites.frames[site]
+    place = f"{short(file)}:{line}"
+    text = (
+        f"The inputs grow: {place} asks for {format_bytes(sizes[first])} in step {first} and "
+        f"{format_bytes(sizes[last])} in step {last}, and every step needs more than the one before."
+    )
+    born = np.flatnonzero(case.lives.born >= 0)
+    is_now = case.history.step_of(case.lives.born[born]) == case.history.step_at(case.moment)
+    in_step = born[is_now & np.isin(case.history.site_of(born), list(rising))]
+    limits = []
+    for step in sorted(sizes, reverse=True):
+        ran = case.resized(in_step, sizes[step] / sizes[last], request=True)
+        if ran.fits and sizes[step] < sizes[last]:
+            change = f"{place}: no inputs larger than those of step {step}, {format_bytes(sizes[step])}"
+            limits.append(replayed(change, ran))
+            break
+    smaller = [replace(remedy, puts_off=INPUTS_GROW) for remedy in smaller_steps(case)]
+    return ProgramCause(text, (*limits, *smaller), is_of_activations=True, puts_off=INPUTS_GROW)
+
+
+def _rising_lines(case: Case) -> dict[int, dict[int, int]]:
+    """Sites whose largest request becomes larger from step to step, with its bytes by step; in the order in which a
+    step reaches them.
+    """
+    history = case.history
+    lives = np.flatnonzero((case.lives.born >= 0) & (case.lives.phase != OPTIMIZER))
+    lives = lives[np.argsort(case.lives.born[lives], kind="stable")]
+    step = history.step_of(case.lives.born[lives])
+    site = history.site_of(lives)
+    found: dict[int, dict[int, int]] = {}
+    # The newest step is incomplete: the one before shows the order of all lines.
+    for number in dict.fromkeys(site[step >= step.max(initial=0) - 1].tolist()):
+        file, line, name = history.sites.frames[number]
+        at = (site == number) & (step > 0)
+        sizes: dict[int, int] = {}
+        for of_step, size in zip(step[at].tolist(), case.lives.requested[lives[at]].tolist(), strict=True):
+            sizes[of_step] = max(sizes.get(of_step, 0), size)
+        ordered = [sizes[one] for one in sorted(sizes)]
+        rises = sum(before <= after for before, after in pairwise(ordered))
+        is_rising = len(set(ordered)) >= FEWEST_SIZES and rises >= SHARE_RISING * (len(ordered) - 1)
+        if is_rising and ordered[-1] >= LEAST_RISE * ordered[0] and not is_library(Frame(file, line, name)):
+            found[number] = sizes
+    return found
 
 
 def graph_of_gradients(case: Case) -> ProgramCause | None:

@@ -44,12 +44,14 @@ class ProgramCause:
         remedies: remedies, the most certain first.
         is_of_activations: whether smaller activations help.
         is_waste: whether the memory is not needed at all, so that the cause counts even if free memory is fragmented.
+        puts_off: until when the memory has room again with anything else than `remedies`; "" if for good.
     """
 
     text: str
     remedies: tuple[Remedy, ...] = ()
     is_of_activations: bool = False
     is_waste: bool = False
+    puts_off: str = ""
 
 
 def replayed(text: str, ran: ReplayRun, patch: str = "") -> Remedy:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpudash.memory.snapshot.causes.activations import activations_of_a_step, graph_of_gradients, step_next_to_the_state
+from gpudash.memory.snapshot.causes.activations import (
+    activations_of_a_step,
+    graph_of_gradients,
+    growing_inputs,
+    step_next_to_the_state,
+)
 from gpudash.memory.snapshot.causes.batches_ahead import batches_on_the_card
 from gpudash.memory.snapshot.causes.cap import capped_process
 from gpudash.memory.snapshot.causes.case import Case, ProgramCause
@@ -42,6 +47,7 @@ CAUSES: tuple[Callable[[Case], ProgramCause | None], ...] = (
     moved_data,
     batches_on_the_card,
     first_step_of_optimizer,
+    growing_inputs,
     activations_of_a_step,
     step_next_to_the_state,
 )

@@ -13,7 +13,7 @@ from gpudash.memory.explaining.wording import needed
 from gpudash.memory.frames import Frame
 from gpudash.memory.snapshot.causes.case import Case, Ints, ProgramCause, replayed
 from gpudash.memory.snapshot.causes.optimizer_state import STATES
-from gpudash.memory.snapshot.leak_edits import Keeper, Place, is_plain, keepers
+from gpudash.memory.snapshot.leak_edits import Keeper, Place, errors_kept, is_plain, keepers
 from gpudash.memory.snapshot.source_edits import (
     Function,
     LineEdits,
@@ -189,16 +189,7 @@ def _release_of_error(case: Case, kept: _Kept) -> _Release | None:
 
 def _kept_error(file: SourceFile, handler: ast.ExceptHandler) -> _Release | None:
     """The statement of a handler that assigns its exception to another variable, or appends it to a list."""
-    for node in ast.walk(handler):
-        match node:
-            case (
-                ast.Assign(value=ast.Name() as error)
-                | ast.Expr(value=ast.Call(func=ast.Attribute(attr="append"), args=[ast.Name() as error]))
-            ) if error.id == handler.name:
-                pass
-            case _:
-                continue
-        assert isinstance(node, ast.stmt)
+    for node, error in errors_kept(handler):
         without = ".with_traceback(None)"
         return _Release(
             (file.file, node.lineno),

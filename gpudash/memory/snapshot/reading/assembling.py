@@ -40,7 +40,7 @@ from gpudash.memory.snapshot.reading.source import (
 )
 from gpudash.memory.snapshot.reading.stacks import StackTable
 from gpudash.memory.snapshot.reading.trace_columns import Numbering, TraceColumns
-from gpudash.units import format_bytes
+from gpudash.units import format_bytes, listed
 
 STATES = {
     "active_allocated": "active_allocated",
@@ -365,11 +365,7 @@ def _report_unknown(found: FoundInFile) -> None:
 
 
 def _names(names: Sequence[str] | Mapping[str, int]) -> str:
-    listed = ", ".join(shown(name)[1:-1] if len(name) > 40 else name for name in list(names)[:MOST_NAMES])
-    more = len(names) - MOST_NAMES
-    if more <= 0:
-        return listed
-    return f"{listed} and {more} more"
+    return listed([shown(name)[1:-1] if len(name) > 40 else name for name in names], MOST_NAMES)
 
 
 def _part(kept: Sequence[Columns], in_file: int, first_us: int | None, memory_bytes: int) -> str:

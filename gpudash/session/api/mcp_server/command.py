@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
@@ -20,6 +19,7 @@ from anyio.abc import ByteReceiveStream, Process
 
 from gpudash.session.api.mcp_server import supervisor
 from gpudash.system.foreign_files import READS_WITHIN
+from gpudash.system.foreign_text import json_object
 from gpudash.units import format_bytes
 
 logger = logging.getLogger(__name__)
@@ -141,7 +141,7 @@ async def run_command(
     logger.info("process %d ended with code %s", process.pid, process.returncode)
     found = None
     if not document.overflowed:
-        found = _decoded(document.kept)
+        found = json_object(document.kept)
     over_memory = ""
     if memory.passed_bytes:
         over_memory = (
@@ -239,13 +239,3 @@ async def _end(process: Process) -> None:
         with suppress(psutil.NoSuchProcess):
             one.kill()
     await process.wait()
-
-
-def _decoded(text: bytes | bytearray) -> Mapping[str, Any] | None:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    if isinstance(found, dict):
-        return found
-    return None

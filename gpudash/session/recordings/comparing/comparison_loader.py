@@ -197,7 +197,8 @@ def _memory(store: Store, view: RunView, end: float) -> Iterator[tuple[str, Curv
     if view.device == "cpu":
         wanted: list[tuple[str, str, str, str | None]] = [("used", "host", "process_bytes", None)]
     else:
-        uuid = next((key[2] for key, _ in store.curves() if key[0] == "gpu" and _is(store, key[2], view.device)), None)
+        uuids = (key[2] for key, _series in store.curves() if key[0] == "gpu" and key[2] is not None)
+        uuid = next((uuid for uuid in uuids if store.torch_name(uuid) == view.device), None)
         wanted = [
             ("allocated", "allocator", "allocated_bytes", view.device),
             ("reserved", "allocator", "reserved_bytes", view.device),
@@ -213,10 +214,6 @@ def _memory(store: Store, view: RunView, end: float) -> Iterator[tuple[str, Curv
                 yield name, Curve(times[inside], values[inside])
 
 
-def _is(store: Store, uuid: str | None, device: str) -> bool:
-    return uuid is not None and store.torch_name(uuid) == device
-
-
 def _crowding(store: Store, view: RunView, end: float, cores: int) -> float:
     """Share of the processor that other programs used during the run; 0 without readings."""
     means = [_mean(store, metric, view.began_s, end) for metric in ("cpu_utilisation", "process_cpu_utilisation")]
@@ -226,10 +223,7 @@ def _crowding(store: Store, view: RunView, end: float, cores: int) -> float:
 
 
 def _mean(store: Store, metric: str, start: float, end: float) -> float | None:
-    series = store.series("host", metric)
-    known = None
-    if series is not None:
-        known = series.statistics(start, end)
+    known = store.statistics(("host", metric, None), start, end)
     if known is None:
         return None
     return known.mean

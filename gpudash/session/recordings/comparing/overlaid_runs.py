@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gpudash.drawing.axes import Style
 from gpudash.session.recordings.comparing.comparison_loader import CancelledError, load_run, split_run
-from gpudash.system.threads import joined
+from gpudash.system.threads import joined, started
 from gpudash.telemetry.comparing import MOST_RUNS, ComparedRun
 from gpudash.telemetry.comparing.comparison import LETTERS, RUN_CURVES
 from gpudash.telemetry.comparing.curves import MEMORY, Quantity, aligned, shared_memory
@@ -83,11 +83,7 @@ class OverlaidRuns:
         if not self._places:
             self._publish(self._number, (), {}, None)
             return
-        work = threading.Thread(
-            target=self._work, args=(self._number, self._places, began_s), name="gpudash-laid-runs", daemon=True
-        )
-        self._thread = work
-        work.start()
+        self._thread = started("gpudash-laid-runs", self._work, self._number, self._places, began_s)
 
     def _work(self, number: int, places: Sequence[str], began_s: float) -> None:
         runs: list[ComparedRun] = []

@@ -29,8 +29,9 @@ from gpudash.session.watching.ending import EndedRun, ending_of
 from gpudash.session.watching.messages.hearing import LAST_MESSAGES_S, TICK_S, Hearing, listening
 from gpudash.session.watching.program import process_name
 from gpudash.session.watching.wiring import Wiring
-from gpudash.system.threads import joined
+from gpudash.system.threads import joined, started
 from gpudash.telemetry.records import Note, RunStarted, Topic, Warning
+from gpudash.units import listed
 
 if TYPE_CHECKING:
     from gpudash.agent.server import AgentServer, Peer
@@ -155,8 +156,7 @@ class Attached:
             )
         )
         self._hearing.begin(request.pid)
-        self._thread = threading.Thread(target=self._watch, name="gpudash-attached", daemon=True)
-        self._thread.start()
+        self._thread = started("gpudash-attached", self._watch)
 
     stopping = None
     """It is never asked to end."""
@@ -259,13 +259,10 @@ class Attached:
         ranks = ranks_of(self._process)
         if not ranks:
             return
-        listed = ", ".join(f"{pid} is rank {rank}" for rank, pid in list(ranks.items())[:MOST_OFFERED])
-        more = ""
-        if len(ranks) > MOST_OFFERED:
-            more = f" and {len(ranks) - MOST_OFFERED} more"
+        named = listed([f"{pid} is rank {rank}" for rank, pid in ranks.items()], MOST_OFFERED)
         first = next(iter(ranks.values()))
         text = (
-            f"Process {self._process.pid} is a launcher; its ranks have steps and memory of their own: {listed}{more}. "
+            f"Process {self._process.pid} is a launcher; its ranks have steps and memory of their own: {named}. "
             f"Watch one with gpudash watch --attach {first}."
         )
         time_s = self._wiring.clock()

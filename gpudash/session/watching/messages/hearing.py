@@ -253,12 +253,17 @@ class Hearing:
                 pass
             case _:
                 self.news.take(peer, message)
-        if message["type"] == "hello" and peer.pid != self._pid and peer.rank is None:
-            argv = peer.hello.get("argv")
-            if isinstance(argv, list) and argv and not peer.hello.get("forked"):
-                self.memory.note_command(peer.pid, command_text([str(word) for word in argv[:8]]))
-        if message["type"] == "steps":
+        if message["type"] == "hello":
+            self._note_command(peer)
+        elif message["type"] == "steps":
             self.reports.note_steps(peer.pid, message)
+
+    def _note_command(self, peer: Peer) -> None:
+        """Note the command of a process that the program has started."""
+        argv = peer.hello.get("argv")
+        is_own = peer.pid == self._pid or peer.rank is not None or peer.hello.get("forked")
+        if isinstance(argv, list) and argv and not is_own:
+            self.memory.note_command(peer.pid, command_text([str(word) for word in argv[:8]]))
 
     def _left_out(self, peer: Peer, message: Message, error: Exception) -> None:
         """Report that a message was dropped, once for each kind of message and error."""

@@ -161,16 +161,10 @@ class WatchedRanks:
         # Another world size or other ranks than known: a different group, which does not join the earlier one.
         if self._ranks is None or (self._ranks.world_size, self._ranks.heard) != (world_size, heard):
             self._ranks = Ranks(world_size, heard)
-            self._numbers.clear()
-            self._facts.clear()
-            self.places.clear()
-            self._wanted.clear()
+            self._forget()
         elif restart > self.restarts:
             self._ranks.begin_again()
-            self._numbers.clear()
-            self._facts.clear()
-            self.places.clear()
-            self._wanted.clear()
+            self._forget()
         self.restarts = restart
         if peer.rank is None:  # started by the program itself, without a launcher's variables
             peer.hello["rank"] = number
@@ -193,6 +187,10 @@ class WatchedRanks:
         # Once all ranks on this computer are there: earlier notes would be about an incomplete group.
         if len(self._facts) == len(heard):
             self._report_ranks()
+
+    def _forget(self) -> None:
+        for known in (self._numbers, self._facts, self.places, self._wanted):
+            known.clear()
 
     def _report_ranks(self) -> None:
         if len(self._facts) == self._about["world_size"]:
@@ -290,7 +288,7 @@ def _frames(stack: Any) -> list[dict[str, Any]]:
 
 
 def _size(value: Any) -> int | None:
-    whole = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2**63
-    if whole:
-        return int(value)
-    return None
+    number = number_in(value)
+    if number is None or not 0 <= number < 2**63:
+        return None
+    return int(number)

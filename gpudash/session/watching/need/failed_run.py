@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from gpudash.memory.explaining.whole_need import CardRequests, variables_of
 from gpudash.session.watching.request import WatchRequest
 from gpudash.telemetry.explanation import Need, Remedy
 
@@ -63,6 +64,17 @@ def unknown(why: str) -> str:
 
 LEFT = unknown("the search was stopped")
 
+WRITES_AGAIN = unknown(
+    "run again to find out it would write its files again, as this system lets nobody hold them back (user namespaces "
+    "are not allowed); --find-need runs it all the same"
+)
+
+
+def check_own_cards(cards: Sequence[CardRequests]) -> None:
+    """Raises: NeedUnknownError: if processes share a card: their requests have no common order."""
+    if len({card.index for card in cards}) < len(cards):
+        raise NeedUnknownError(unknown("several of its processes share a card"))
+
 
 class ProgramRerun(ABC):
     """A rerun of the program. `find` belongs to one thread; any may call `leave` and read `seconds`.
@@ -114,6 +126,13 @@ class ProgramRerun(ABC):
     def leave(self) -> None:
         """End it; it then finds nothing."""
         self._left.set()
+
+    def _changed(self) -> tuple[Sequence[str], Mapping[str, str]]:
+        """The command and the environment, with the remedy."""
+        if self._remedy is None:
+            return self._request.command, self._environment
+        command = self._remedy.command or self._request.command
+        return command, {**self._environment, **variables_of(self._remedy)}
 
     @abstractmethod
     def find(self) -> Need:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpudash.memory.explaining.whole_need import NUMBERLESS, CardRequests, need_of, variables_of
+from gpudash.memory.explaining.whole_need import NUMBERLESS, CardRequests, need_of
 from gpudash.memory.predicting.estimate import Target
 from gpudash.session.predicting.attempt import Attempt, FollowedRun, Launch, NotFollowed
 from gpudash.session.predicting.program import check_options
@@ -19,10 +19,12 @@ from gpudash.session.watching.need.failed_run import (
     MOST_TIMES,
     REQUESTED_S,
     STEADY_STEPS,
+    WRITES_AGAIN,
     FailedRun,
     NeedUnknownError,
     ProgramRerun,
     RemedyFailsError,
+    check_own_cards,
     unknown,
 )
 from gpudash.session.watching.request import WatchRequest
@@ -109,12 +111,7 @@ class NumberlessRun(ProgramRerun):
         # The user agreed to a rerun of the program, not of an edited one: that needs the sandbox.
         may_write = self.is_requested and remedy is None
         if not may_write and not sandbox.can_hold_back():
-            raise NeedUnknownError(
-                unknown(
-                    "run again to find out it would write its files again, as this system lets nobody hold them back "
-                    "(user namespaces are not allowed); --find-need runs it all the same"
-                )
-            )
+            raise NeedUnknownError(WRITES_AGAIN)
         followed = self._followed(self._launch())
         if isinstance(followed, NotFollowed):
             if remedy is not None and followed.problem.kind == "raised":
@@ -144,10 +141,8 @@ class NumberlessRun(ProgramRerun):
         return max(needs, key=lambda need: need.capacity_bytes)
 
     def _launch(self) -> Launch:
-        limit_s, remedy = self.limit_s, self._remedy
-        command, variables, edit = self._request.command, {}, ""
-        if remedy is not None:
-            command, variables, edit = remedy.command or command, variables_of(remedy), remedy.patch
+        limit_s = self.limit_s
+        command, environment = self._changed()
         return Launch(
             command,
             [self._card.target] * self._card.count,
@@ -155,9 +150,9 @@ class NumberlessRun(ProgramRerun):
             steps=max(FEWEST_STEPS, self._failed.step + STEADY_STEPS),
             time_limit_s=limit_s,
             folder=self._request.folder,
-            environment={**self._environment, **variables},
+            environment=environment,
             is_aside=True,
-            edit=edit,
+            edit="" if self._remedy is None else self._remedy.patch,
             whole_s=WHOLE_SHARE * limit_s,
         )
 
@@ -200,9 +195,7 @@ class NumberlessRun(ProgramRerun):
                     cards.append(CardRequests.of_answer(card, allocator, context_bytes=context, others_bytes=held))
         except (ValueError, KeyError, TypeError) as error:
             raise NeedUnknownError(unknown(f"what it asked for could not be read ({error})")) from None
-        # Each process was followed separately: their requests have no common order.
-        if len({card.index for card in cards}) < len(cards):
-            raise NeedUnknownError(unknown("several of its processes share a card"))
+        check_own_cards(cards)
         return cards
 
 

@@ -13,7 +13,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +22,8 @@ import psutil
 from gpudash.devices.names import size_of
 from gpudash.memory.allocator.device_memory import addresses_fall
 from gpudash.memory.explaining.patches import PATCH_NAME, patching
-from gpudash.memory.explaining.whole_need import CardRequests, need_of, variables_of
-from gpudash.session.predicting.attempt import OFFLINE, TRACKERS_OFF
+from gpudash.memory.explaining.whole_need import CardRequests, need_of
+from gpudash.session.predicting.attempt import KILLED_S, OFFLINE, TRACKERS_OFF, send_in_turn
 from gpudash.session.watching.messages.hearing import TICK_S, listening
 from gpudash.session.watching.messages.program_news import COUNTED
 from gpudash.session.watching.need.failed_run import (
@@ -33,16 +32,19 @@ from gpudash.session.watching.need.failed_run import (
     MOST_TIMES,
     REQUESTED_S,
     STEADY_STEPS,
+    WRITES_AGAIN,
     FailedRun,
     NeedUnknownError,
     ProgramRerun,
     RemedyFailsError,
+    check_own_cards,
     unknown,
 )
 from gpudash.session.watching.request import WatchRequest
 from gpudash.simulator.device.process_table import VARIABLE
 from gpudash.system import sandbox
 from gpudash.system.files import PrivateFolder
+from gpudash.system.folders import data_folder
 from gpudash.system.foreign_files import read_regular
 from gpudash.system.processes import waited_seconds
 from gpudash.telemetry.explanation import Need, Remedy
@@ -134,12 +136,7 @@ class WholeRun(ProgramRerun):
         if not held_back and self._remedy is not None:
             raise NeedUnknownError("No edit is tried where the files of the program would stay edited.")
         if not held_back and not self.is_requested:
-            raise NeedUnknownError(
-                unknown(
-                    "run again to find out it would write its files again, as this system lets nobody hold them back "
-                    "(user namespaces are not allowed); --find-need runs it all the same"
-                )
-            )
+            raise NeedUnknownError(WRITES_AGAIN)
         try:
             return self._measured(held_back=held_back)
         except OSError as error:
@@ -147,7 +144,7 @@ class WholeRun(ProgramRerun):
 
     def _measured(self, *, held_back: bool) -> Need:
         """Raises: NeedUnknownError: why nothing was found; OSError: if the program cannot be run again."""
-        scratch = PrivateFolder(_scratch_parent(), ".rerun-")
+        scratch = PrivateFolder(data_folder(), ".rerun-")
         try:
             folder, server = listening()
         except ValueError as error:
@@ -161,7 +158,7 @@ class WholeRun(ProgramRerun):
             return self._need(code)
         finally:
             if process is not None:
-                _kill(process)
+                send_in_turn(process, [(signal.SIGKILL, KILLED_S)])  # it has nothing to save
             server.close()
             folder.remove()
             # overlayfs and the program may leave folders without permissions until `clear` has opened them.
@@ -178,8 +175,10 @@ class WholeRun(ProgramRerun):
             "report": "",
             "trace": {"folder": str(scratch / "traces"), "capacity": self._capacity(max(map(size_of, cards)))},
         }
+        remedy = self._remedy
+        command, variables = self._changed()
         environment = {
-            **self._environment,
+            **variables,
             **TRACKERS_OFF,
             **OFFLINE,
             "GPUDASH_SOCKET": str(heard / "agent"),
@@ -187,11 +186,6 @@ class WholeRun(ProgramRerun):
         }
         # A rerun has its own cards: do not use the failed run's table.
         environment.pop(VARIABLE, None)
-        command = self._request.command
-        remedy = self._remedy
-        if remedy is not None:
-            command = remedy.command or command
-            environment |= variables_of(remedy)
         if remedy is not None and remedy.patch:
             (scratch / "traces" / PATCH_NAME).write_text(remedy.patch, encoding="utf-8")
             command = patching(command, scratch / "traces" / PATCH_NAME)
@@ -316,8 +310,7 @@ class WholeRun(ProgramRerun):
         cards = [card for path in heard.files.values() for card in self._read(path)]
         if not cards:
             raise NeedUnknownError(unknown("run again, the program asked for nothing"))
-        if len({card.index for card in cards}) < len(cards):
-            raise NeedUnknownError(unknown("several of its processes share a card"))
+        check_own_cards(cards)
         # If the program has not ended, the current step is incomplete.
         steps = heard.step if code == 0 else max(0, heard.step - 1)
         needs = [need_of(card, steps=steps, is_whole=code == 0, seconds=self.seconds) for card in cards]
@@ -347,23 +340,3 @@ def larger_capacity(size: int) -> int:
     """Bytes of the larger card: twice as many, plus what fits in half of this computer's free memory."""
     free = int(psutil.virtual_memory().available)
     return max(2 * size, size + free // 2)
-
-
-def _scratch_parent() -> Path:
-    from gpudash.system.folders import data_folder
-
-    return data_folder()
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a rerun and all its children: it has nothing to save."""
-    found: list[psutil.Process] = []
-    with suppress(psutil.Error):
-        # List them before the kill: the children of an ended process cannot be found.
-        found = psutil.Process(process.pid).children(recursive=True)
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    for child in found:
-        with suppress(psutil.Error):
-            child.kill()
-    process.wait()

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from gpudash.session.watching.output.relay import CHUNK, HEADER
+from gpudash.system.threads import started
 from gpudash.telemetry.records import Output
 
 Stream = Literal["stdout", "stderr"]
@@ -194,8 +195,7 @@ class OutputReader:
         self._pieces = self._held_up = 0
         self._allowed = float(MOST_AT_ONCE)
         self._taken_s = clock()
-        self._thread = threading.Thread(target=self._read, name="gpudash-output", daemon=True)
-        self._thread.start()
+        self._thread = started("gpudash-output", self._read)
 
     def take(self, *, last: bool = False) -> list[Output]:
         """Output since the last call, as records; some lines are dropped if there are too many.

@@ -116,7 +116,13 @@ class ShownPrediction:
         line = self._fit.prediction_line(run)
         if line is None:
             return plots
-        return [replace(plot, lines=(line, *plot.lines)) if plot.id == "memory" else plot for plot in plots]
+        found = []
+        for plot in plots:
+            if plot.id == "memory":
+                # Behind the capacity, which is named at any width.
+                plot = replace(plot, lines=(*plot.lines[:1], line, *plot.lines[1:]))
+            found.append(plot)
+        return found
 
     def on(self, plots: Sequence[PlotSpec]) -> Sequence[PlotSpec]:
         """Replace the memory plot's curves with the ribbons of the ghost while one is shown."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from gpudash.devices.names import kind_of
-from gpudash.units import format_percent
+from gpudash.units import format_percent, listed
 
 EXACT = 50
 """Up to this many values the signed ranks' distribution is counted exactly; beyond, the normal one is as good."""
@@ -395,10 +395,7 @@ def _cause(found: Measured) -> tuple[Cause | None, str]:
     slow = found.challenger
     the = name(slow, found)
     if slow.strays:
-        more = ""
-        if len(slow.strays) > 2:
-            more = f" and {len(slow.strays) - 2} more"
-        return "placement", f"Not everything is on {the}: {', '.join(slow.strays[:2])}{more}."
+        return "placement", f"Not everything is on {the}: {listed(slow.strays, 2)}."
     if not _unlike(found) and found.first.device == found.second.device:
         return None, "Both sides are the same device, so what differs is not the device."
     # Copying is the cause if there is much of it, or if a run without it was measured and paid off.

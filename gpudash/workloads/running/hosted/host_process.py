@@ -21,6 +21,7 @@ from gpudash.agent.wire import PROTOCOL, Decoder, Message, WireError, encode
 from gpudash.system.folders import log_file
 from gpudash.system.log import log_uncaught, start_log
 from gpudash.system.processes import die_with
+from gpudash.system.threads import started
 from gpudash.telemetry.records import Event, Note, RunEnd, RunStarted, Topic
 from gpudash.workloads.profiling import ProfileRequest
 from gpudash.workloads.running.card_requests import RequestFeed, RequestSender
@@ -317,8 +318,7 @@ class Outbox:
         self._waiting: deque[Event | Message] = deque()
         self._urgent = False
         self._ended = False
-        self._thread = threading.Thread(target=self._work, name="gpudash-outbox", daemon=True)
-        self._thread.start()
+        self._thread = started("gpudash-outbox", self._work)
 
     @property
     def crowded(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -612,3 +613,53 @@ def test_fewer_batches_are_copied_ahead_where_their_number_stands(
     assert found.cause == "18 batches that train.py:44 copies to the GPU ahead of their steps take 144 MiB."
     assert changed(found.remedies[0].patch)[1:] == [f"+{edit.format(9)}"]
     assert found.remedies[0].change.endswith("at most 9 batches ahead, not 40: 72 MiB less")
+
+
+def grown(sizes: Iterable[int], *, capacity: int = 200 * MIB, keeps: int = 0) -> Explanation:
+    """Steps with activations of these sizes, until one of them is refused memory."""
+    made = Made(capacity=capacity)
+    made.malloc(30 * MIB, WEIGHTS)
+    with suppress(AllocationRefused):
+        for size in sizes:
+            made.step(size, keeps)
+    lines = ["batch_size = 64", *[""] * 38, *STEP.splitlines()]
+    return explained(made.snapshot(), source=lambda _file, line: lines[line - 1] if line <= len(lines) else "")
+
+
+def test_inputs_that_grow_from_step_to_step_are_the_cause_and_their_limit_the_first_remedy() -> None:
+    found = grown(2 * MIB * step for step in range(2, 100))
+    assert found.verdict != "leak"
+    assert found.cause == (
+        f"The inputs grow: train.py:41 asks for 4 MiB in step 1 and {2 * (found.step + 1)} MiB in step {found.step}, "
+        "and every step needs more than the one before."
+    )
+    first, *others = found.remedies
+    assert first.change.startswith("train.py:41: no inputs larger than those of step ")
+    assert not first.puts_off and first.verified_by == "replay"
+    batch = next(remedy for remedy in others if remedy.patch)
+    assert batch.puts_off == "lasts until the inputs have grown as much again"
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [20 * MIB] * 6 + [90 * MIB],
+        [30 * MIB, 8 * MIB, 24 * MIB, 12 * MIB, 28 * MIB, 10 * MIB, 26 * MIB, 90 * MIB],
+        [8 * MIB, 16 * MIB, 90 * MIB],
+    ],
+    ids=["constant", "of any length", "too few"],
+)
+def test_inputs_of_other_sizes_do_not_grow(sizes: list[int]) -> None:
+    cause = grown(sizes).cause
+    assert cause and "inputs grow" not in cause
+
+
+def test_what_only_makes_room_for_more_steps_of_a_leak_says_for_how_many_and_comes_after_its_end() -> None:
+    found = grown([64 * MIB] * 30, capacity=300 * MIB, keeps=2 * MIB)
+    assert found.growing and found.verdict != "leak"
+    release, *others = found.remedies
+    assert "train.py:44" in release.change and not release.puts_off
+    batch = next(remedy for remedy in others if remedy.patch)
+    assert batch.predicted_peak_bytes is not None
+    steps = (300 * MIB - batch.predicted_peak_bytes) // round(found.growing[0].bytes_per_step)
+    assert batch.puts_off == f"lasts at least {steps} steps more, then it is full again"

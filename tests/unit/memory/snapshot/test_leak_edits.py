@@ -6,8 +6,9 @@ import textwrap
 
 import pytest
 
-from gpudash.memory.snapshot.leak_edits import Keeper, edit_of_statement, keepers
-from gpudash.memory.snapshot.source_edits import EMPTY_LINES
+from gpudash.memory.snapshot.leak_edits import Keeper, edit_of_statement, keeper_of, keepers
+from gpudash.memory.snapshot.source_edits import EMPTY_LINES, SourceFile
+from gpudash.telemetry.explanation import Growth
 
 GROWS = "# grows"
 
@@ -238,6 +239,40 @@ def test_a_hook_that_a_function_makes_is_named_with_what_it_keeps_of_each_step(s
 )
 def test_a_hook_that_replaces_what_it_stored_or_is_emptied_keeps_nothing(statement: str, after: str) -> None:
     assert found(HOOK.format(statement, after)) == []
+
+
+def test_a_hook_that_is_a_lambda_is_named_with_what_it_keeps_and_its_line_is_not_cut() -> None:
+    program = """
+    seen = []
+    model[1].register_forward_hook(lambda module, args, output: seen.append(output.detach()))
+    for x in loader:
+        loss = model(x).mean()  # grows
+        loss.backward()
+    """
+    (kept,) = found(program)
+    assert kept.in_hook and kept.place == ("train.py", 2)
+    assert kept.edit(is_number=False) == "seen.append(output.detach().cpu())"
+    lines = textwrap.dedent(program).strip("\n").splitlines()
+    file = SourceFile("train.py", lambda _file, line: lines[line - 1] if line <= len(lines) else "")
+    assert kept.changes(file, is_number=False) is None
+
+
+def test_what_keeps_the_result_of_a_line_is_named_by_its_place() -> None:
+    lines = ["for x in loader:", "    loss = model(x)", "    total += loss", "    losses.append(model(x))"]
+
+    def source(_file: str, line: int) -> str:
+        return lines[line - 1] if line <= len(lines) else ""
+
+    def keeper(line: int) -> str:
+        growth = Growth("/mia/train.py", line, "<module>", "", 8.0, 80, 10, 1)
+        return keeper_of(growth, [(("/mia/train.py", line, "<module>"),)], source)
+
+    assert keeper(2) == "train.py:3 (total += loss)"
+    assert keeper(4) == ""  # the line itself
+    lines[:] = ["for x in loader:", "    try:", "        step(model(x))", "    except RuntimeError as error:"]
+    assert keeper(3) == ""
+    lines.append("        errors.append(error)")
+    assert keeper(3) == "train.py:5 (errors.append(error))"
 
 
 HARMLESS = {

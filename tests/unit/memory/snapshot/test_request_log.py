@@ -149,6 +149,21 @@ def test_a_line_keeps_of_every_step_what_later_steps_do_not_free() -> None:
     assert {line: one.growth for (_file, line), one in held.items()} == {1: 0.0, 2: 0.0, 3: 0.0, 4: 1024.0}
 
 
+@pytest.mark.parametrize("stride", [5, 10])
+def test_a_line_that_keeps_something_of_every_nth_step_keeps_its_part_of_it_of_each(stride: int) -> None:
+    log = RequestLog()
+    kept = (Frame("/home/me/train.py", 9, "<module>"),)
+    cached = (Frame("/home/me/train.py", 12, "<module>"),)
+    for step in range(8 * stride):
+        log.take([Request(step + 0.1, ("cached", step % 2), 2048, cached)])  # the last two stay, and no more
+        if step % stride == 0:
+            log.take([Request(step + 0.2, ("kept", step), 5120, kept)])
+    moment = len(log.allocations().place) - 1
+    held = log.held_by_line(moment, np.arange(1.0, 8 * stride + 1) - 0.05)
+    assert held["/home/me/train.py", 9].growth == pytest.approx(5120 / stride)
+    assert held["/home/me/train.py", 12].growth == 0.0
+
+
 def test_what_lines_hold_is_of_the_moment_that_is_asked_for() -> None:
     log = _trained(40)
     held = log.held_by_line(log.allocations().moment(9.9))

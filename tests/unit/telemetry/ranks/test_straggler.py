@@ -101,15 +101,20 @@ def test_a_rank_that_computes_long_is_not_said_to_wait_for_its_input() -> None:
     assert found is not None and found.text.startswith("Rank 1 computes 100 % longer") and "input" not in found.text
 
 
-def test_ranks_that_do_not_tell_what_they_compute_are_not_judged() -> None:
-    ranks = Ranks(2)
-    steady(ranks, 300, [None, None], [None, None])
-    assert ranks.straggler() is None
-
-
-def test_one_that_does_not_tell_keeps_all_from_being_judged() -> None:
-    ranks = Ranks(3)
-    steady(ranks, 300, [0.01, 0.02, None], [0.01, 0.0, None])
+@pytest.mark.parametrize(
+    ("computing", "waiting"),
+    [
+        pytest.param([None, None], [None, None], id="none says what it computes"),
+        pytest.param([0.01, 0.02, None], [0.01, 0.0, None], id="one does not say it"),
+        pytest.param([0.01, 0.013], [0.005, 0.010], id="nobody waits for the slow one"),
+        pytest.param([0.01], [0.0], id="one alone"),
+    ],
+)
+def test_ranks_that_do_not_say_what_they_compute_or_do_not_wait_have_no_straggler(
+    computing: list[float | None], waiting: list[float | None]
+) -> None:
+    ranks = Ranks(len(computing))
+    steady(ranks, 300, computing, waiting)
     assert ranks.straggler() is None
 
 
@@ -118,12 +123,6 @@ def test_the_first_steps_are_left_out_and_a_few_more_are_needed(steps: int, *, t
     ranks = Ranks(2)
     steady(ranks, steps, [0.01, 0.013], [0.01, 0.007])
     assert (ranks.straggler() is not None) == told
-
-
-def test_a_slow_rank_for_which_nobody_waits_is_none() -> None:
-    ranks = Ranks(2)
-    steady(ranks, 100, [0.01, 0.013], [0.005, 0.010])
-    assert ranks.straggler() is None
 
 
 def test_the_sentence_tells_the_figure_its_bound_and_what_the_others_lose() -> None:
@@ -141,12 +140,6 @@ def test_a_rank_that_was_slow_before_a_restart_is_judged_anew() -> None:
     ranks = Ranks(2)
     steady(ranks, 100, [0.010, 0.012], [0.004, 0.001])
     ranks.begin_again()
-    assert ranks.straggler() is None
-
-
-def test_one_rank_alone_has_nobody_to_wait_for_it() -> None:
-    ranks = Ranks(1)
-    steady(ranks, 100, [0.01], [0.0])
     assert ranks.straggler() is None
 
 

@@ -78,16 +78,26 @@ def test_equal_sides_are_too_close_to_call_after_the_fewest_repetitions(
     assert found["cause"] is None
 
 
-def test_the_warm_up_steps_of_a_repetition_do_not_count(clock: Clock, told: Reported, context: Context) -> None:
+@pytest.mark.parametrize(
+    ("lengths", "times", "step_s"),
+    [
+        pytest.param([1.0] * comparison_side.WARM_UP + [0.01] * 4, [0.01] * 4, 0.01, id="without warm-up"),
+        pytest.param(([0.01] * 4 + [0.02]) * 2 + [0.01] * 2, None, 0.012, id="a fifth is longer"),
+    ],
+)
+def test_warm_up_steps_do_not_count_and_what_happens_at_every_fifth_step_only_does(
+    clock: Clock, context: Context, lengths: list[float], times: list[float] | None, step_s: float
+) -> None:
     def workload(spec: Spec, part: Context) -> dict[str, Any]:
         part.begin_steps()
-        for step in range(1, 7):
-            clock.now_s += 1.0 if step <= comparison_side.WARM_UP else 0.01
-            part.progress(step, 6)
+        for number, length in enumerate(lengths, 1):
+            clock.now_s += length
+            part.progress(number, len(lengths))
         return {}
 
     repetition = comparison_side.Side(context, "cpu", "cpu A", workload).run(comparison().chosen)
-    assert repetition.times == pytest.approx([0.01] * 4)
+    assert repetition.step_seconds == pytest.approx(step_s)
+    assert times is None or repetition.times == pytest.approx(times)
 
 
 def interrupted(clock: Clock, waited: list[float]) -> Any:
@@ -148,18 +158,6 @@ def test_waiting_between_two_steps_is_not_taken_off_the_next(
 
     repetition = comparison_side.Side(context, "cpu", "cpu A", workload).run(comparison().chosen)
     assert (repetition.times, repetition.lost) == (pytest.approx([0.01] * 8), 0.0)
-
-
-def test_what_happens_at_every_fifth_step_only_counts_with_the_others(clock: Clock, context: Context) -> None:
-    def workload(spec: Spec, part: Context) -> dict[str, Any]:
-        part.begin_steps()
-        for step in range(1, 13):
-            clock.now_s += 0.02 if step % 5 == 0 else 0.01
-            part.progress(step, 12)
-        return {}
-
-    repetition = comparison_side.Side(context, "cpu", "cpu A", workload).run(comparison().chosen)
-    assert repetition.step_seconds == pytest.approx(0.012)
 
 
 def test_a_workload_without_steps_counts_as_one(clock: Clock, context: Context) -> None:

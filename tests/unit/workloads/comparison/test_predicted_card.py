@@ -21,16 +21,19 @@ def test_a_card_that_is_surely_faster_is_said_so_with_both_times_and_what_holds_
     )
 
 
-def test_a_card_that_is_surely_slower_is_not_worth_it() -> None:
-    judged = predicted_verdict(0.001, "T4", CardStep(True, GIB, FAST))
-    assert judged.outcome == "slower"
-    assert judged.headline.startswith("A GPU is predicted not to be worth it here: a T4 would be 0.05×")
-
-
-def test_where_the_interval_has_the_cpus_time_in_it_nothing_is_decided() -> None:
-    judged = predicted_verdict(0.018, "T4", CardStep(True, GIB, FAST))
-    assert judged.outcome == "close"
-    assert judged.headline.startswith("Too close to predict")
+@pytest.mark.parametrize(
+    ("cpu_s", "outcome", "said"),
+    [
+        (0.001, "slower", "A GPU is predicted not to be worth it here: a T4 would be 0.05×"),
+        (0.018, "close", "Too close to predict"),
+    ],
+)
+def test_a_card_that_is_surely_slower_is_not_worth_it_and_within_the_interval_nothing_is_decided(
+    cpu_s: float, outcome: str, said: str
+) -> None:
+    judged = predicted_verdict(cpu_s, "T4", CardStep(True, GIB, FAST))
+    assert judged.outcome == outcome
+    assert judged.headline.startswith(said)
 
 
 def test_a_card_that_does_not_hold_the_run_has_no_time() -> None:
