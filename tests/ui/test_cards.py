@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -253,18 +254,77 @@ def test_a_simulated_card_names_the_gpu_it_is_like_beside_its_badge_also_where_t
     assert card._name.text() == "sim:0 · RTX 4060"
 
 
-def test_of_sixteen_simulated_cards_each_has_its_name_and_its_verdict_and_the_row_scrolls(qtbot: QtBot) -> None:
+def contents_of(gpus: Sequence[Gpu], used: Sequence[float]) -> list[CardContent]:
+    store = FakeSession(gpus).store
+    for one, size in zip(gpus, used, strict=True):
+        total = 8 * GIB
+        values = {"used_bytes": size, "total_bytes": total, "free_bytes": total - size}
+        store.apply(Sample(1.0, "gpu", one.uuid, values))
+    return [gpu_card(store, one, f"sim:{place}", 0.85) for place, one in enumerate(gpus)]
+
+
+@pytest.fixture
+def row(qtbot: QtBot) -> DeviceCards:
     row = DeviceCards(DARK)
     qtbot.addWidget(row)
     row.set_compact(True)
+    return row
+
+
+def alike(count: int) -> list[Gpu]:
     product = find("rtx4060")
     assert product is not None
-    gpus = [simulated_gpu(index, product) for index in range(16)]
-    store = FakeSession(gpus).store
-    contents = [gpu_card(store, one, f"sim:{place}", 0.85) for place, one in enumerate(gpus)]
-    for content in contents:
-        store.apply(Sample(1.0, "gpu", content.key, {"used_bytes": 0, "total_bytes": 8 * GIB, "free_bytes": 8 * GIB}))
-    contents = [gpu_card(store, one, f"sim:{place}", 0.85) for place, one in enumerate(gpus)]
+    return [simulated_gpu(index, product) for index in range(count)]
+
+
+def test_sixteen_equal_cards_are_one_with_their_number_their_sum_and_the_chosen_one(row: DeviceCards) -> None:
+    contents = contents_of(alike(16), [GIB] + [0.0] * 15)
+    row.show_contents(contents, contents[3].key)
+    (card,) = row._cards.values()
+    assert card._full_name == "16 × RTX 4060 ▾ · sim:3" and card.property("selected") is True
+    assert (card._used.text(), card._total_texts[0]) == ("1.00", "/ 128.0 GiB VRAM")
+    assert card.toolTip().count("of 8.00 GiB") == 16 and "16 × RTX 4060" in card.accessibleName()
+    row.show_contents(contents, "host")
+    assert card._full_name == "16 × RTX 4060 ▾ · sim:0 to sim:15" and card.property("selected") is False
+
+
+def test_one_of_several_equal_cards_is_chosen_in_the_menu_of_their_card(row: DeviceCards, qtbot: QtBot) -> None:
+    contents = contents_of(alike(8), [0.0] * 8)
+    row.show_contents(contents, contents[0].key)
+    short = CardEstimate("sim:0", 8 * GIB, 8 * GIB, 17 * GIB, 17 * GIB, fits=False, spare_bytes=-9 * GIB)
+    answers = CardsAnswer({f"sim:{place}": short for place in range(8)}, requested=True)
+    row.show_answers(answers, {content.key: f"sim:{place}" for place, content in enumerate(contents)})
+    (card,) = row._cards.values()
+    assert card._fit_verdict_text.text().startswith("✕ 9.0 GiB")
+    actions = row.menu(contents[0].key).actions()
+    assert [action.isChecked() for action in actions] == [True] + [False] * 7
+    assert actions[5].text().startswith("sim:5: ") and "✕ 9.0 GiB short" in actions[5].text()
+    with qtbot.waitSignal(row.chosen) as chosen:
+        actions[5].trigger()
+    assert chosen.args == [contents[5].key]
+
+
+def test_a_few_cards_or_unequal_ones_or_one_that_is_lost_stand_alone(row: DeviceCards) -> None:
+    three = contents_of(alike(3), [0.0] * 3)
+    row.show_contents(three, "host")
+    assert len(row._cards) == 3
+    contents = contents_of(alike(5), [0.0] * 5)
+    lost = replace(contents[1], state="stopped answering")
+    other = replace(contents[2], product="L4", key="other")
+    row.show_contents([contents[0], lost, *contents[3:], other], "host")
+    assert len(row._cards) == 5
+    row.show_contents([contents[0], lost, *contents[2:], other], "host")
+    assert [card._full_name for card in row._cards.values()] == [
+        "4 × RTX 4060 ▾ · sim:0 to sim:4",
+        "sim:1 · RTX 4060",
+        "sim:2 · L4",
+    ]
+
+
+def test_where_cards_have_no_room_each_has_its_name_and_the_row_scrolls(row: DeviceCards) -> None:
+    gpus = [simulated_gpu(index, (index + 1) * 8 * GIB) for index in range(16)]
+    contents = contents_of(gpus, [0.0] * 16)
+    contents = [replace(one, product=f"card {place}") for place, one in enumerate(contents)]
     row.show_contents(contents, contents[0].key)
     assert row.sizeHint().height() < 60, "compact"
     row.resize(1000, row.sizeHint().height())
@@ -274,7 +334,7 @@ def test_of_sixteen_simulated_cards_each_has_its_name_and_its_verdict_and_the_ro
     row.show_answers(answers, {content.key: f"sim:{place}" for place, content in enumerate(contents)})
     QApplication.processEvents()
     cards = list(row._cards.values())
-    assert [card._name.text() for card in cards] == [f"sim:{place} · RTX 4060" for place in range(16)]
+    assert [card._name.text() for card in cards] == [f"sim:{place} · card {place}" for place in range(16)]
     assert {card._fit_verdict_text.text() for card in cards} <= {"✕ 9.0 GiB", "✕ 9.0 GiB short"}
     assert cards[0].visibleRegion().boundingRect().width() == cards[0].width() and cards[15].visibleRegion().isEmpty()
     cards[15].setFocus()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from PySide6.QtCore import Qt
@@ -13,7 +14,7 @@ from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from gpudash.devices.names import simulated_gpu
-from gpudash.session.recordings.library import Library, LibraryEntry
+from gpudash.session.recordings.library import Library, LibraryEntry, LibraryWatcher
 from gpudash.session.watching.attaching.candidates import Candidate
 from gpudash.specs import ModelSpec
 from gpudash.specs.model_names import NamedModel, known_models
@@ -432,6 +433,41 @@ def test_the_last_scripts_are_those_of_the_recordings_each_once_the_newest_first
         ("train.py", "--lr 0.1", 901.0, 2 * MIB),
         ("leak.py", "", 102.0, None),
     ]
+
+
+class Recordings:
+    """The recordings of a folder, as a watcher of it has them."""
+
+    def __init__(self) -> None:
+        self.library: Library | None = None
+
+    def watch(self, seen: bool) -> None:
+        """Nothing is read here."""
+
+    def close(self) -> bool:
+        return True
+
+    def show(self, **began_s: float) -> None:
+        """Scripts by their names, with when they ran last."""
+        runs = [replace(run_of(1, ["python", f"{name}.py"]), began_s=at) for name, at in began_s.items()]
+        self.library = Library(
+            (LibraryEntry(Path("a.gpudash"), Facts(began_wall_s=0.0, runs=tuple(runs)), 1, 1.0, False),)
+        )
+
+
+def test_a_last_script_that_runs_again_does_not_move_and_a_new_one_comes_first(window: MainWindow) -> None:
+    recordings = Recordings()
+    beginnings = Beginnings(
+        window.workspace, find_programs=tuple, find_models=list, watch=lambda: cast(LibraryWatcher, recordings)
+    )
+    beginnings.show()
+    recordings.show(train=100.0, leak=50.0)
+    beginnings.refresh()
+    assert [row.content.key for row in beginnings.screen.script.list.shown] == ["0", "1"]
+    recordings.show(train=100.0, leak=900.0, other=800.0)
+    beginnings.refresh()
+    names = [text.partition(",")[0] for text in texts(beginnings.screen.script.list.shown)]
+    assert names == ["other.py", "train.py", "leak.py"]
 
 
 @pytest.mark.parametrize(

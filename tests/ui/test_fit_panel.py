@@ -6,9 +6,10 @@ import sys
 from dataclasses import replace
 
 import pytest
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import QPoint, QRect, Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QLineEdit, QScrollArea, QWidget
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QLineEdit, QScrollArea, QToolButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from gpudash.memory.allocator.trace import CATEGORIES
@@ -352,8 +353,38 @@ def test_much_more_or_less_free_memory_is_a_new_question_and_a_little_is_not(
     assert len(session.estimates.questions) == 2
 
 
-def test_open_details_leave_the_form_half_of_the_room_in_a_low_window(
+def scroll_areas(window: MainWindow) -> list[QScrollArea]:
+    panel = window.workspace.dashboard.panel
+    row = panel.fit.findChild(AlternativeRow)
+    assert row is not None
+    return [area for area in panel.findChildren(QScrollArea) if area.isAncestorOf(row)]
+
+
+def shown_in(area: QScrollArea, part: QWidget) -> bool:
+    """Whether all of ``part`` is within ``area``."""
+    place = QRect(part.mapTo(area, QPoint()), part.size())
+    return part.isVisible() and area.viewport().geometry().contains(place)
+
+
+def test_one_area_scrolls_the_form_and_the_details_and_no_field_is_lower_for_them(
     open_window: OpenWindow, session: FakeSession, clock: Clock
+) -> None:
+    window = asked_window(open_window, session, clock, (1280, 800))
+    panel = window.workspace.dashboard.panel
+    panel.form.more.click()
+    settle(window)
+    heights = [field.size() for field in panel.form.findChildren(QLineEdit)]
+    many = tuple(replace(SMALLER_BATCH, fields={"batch": batch}) for batch in range(1, 9))
+    emit(window, session, replace(SHORT, alternatives=many))
+    open_details(window)
+    (area,) = scroll_areas(window)
+    assert area.isAncestorOf(panel.form) and area.verticalScrollBar().maximum() > 0
+    assert [field.size() for field in panel.form.findChildren(QLineEdit)] == heights
+
+
+@pytest.mark.parametrize("position", [0.0, 0.5, 1.0])
+def test_the_verdict_stays_in_view_wherever_the_form_is_scrolled_to(
+    open_window: OpenWindow, session: FakeSession, clock: Clock, position: float
 ) -> None:
     window = asked_window(open_window, session, clock, (1280, 800))
     panel = window.workspace.dashboard.panel
@@ -361,11 +392,50 @@ def test_open_details_leave_the_form_half_of_the_room_in_a_low_window(
     many = tuple(replace(SMALLER_BATCH, fields={"batch": batch}) for batch in range(1, 9))
     emit(window, session, replace(SHORT, alternatives=many))
     open_details(window)
-    form, details = (
-        next(area for area in panel.findChildren(QScrollArea) if area.isAncestorOf(part))
-        for part in (panel.form, panel.fit.findChild(AlternativeRow))
-    )
-    assert 5 * panel.form.more.height() < details.height() <= form.height() + 2
+    (area,) = scroll_areas(window)
+    bar = area.verticalScrollBar()
+    bar.setValue(round(bar.maximum() * position))
+    settle(window)
+    for part in (panel.fit._headline, panel.fit.bar, panel.fit._lines, panel.fit._toggle):
+        assert shown_in(area, part)
+
+
+def test_a_field_that_tab_goes_to_is_not_below_the_verdict(
+    open_window: OpenWindow, session: FakeSession, clock: Clock
+) -> None:
+    window = asked_window(open_window, session, clock, (1280, 800))
+    panel = window.workspace.dashboard.panel
+    panel.form.more.click()
+    emit(window, session, SHORT)
+    panel.focus_first_field()
+    for _stop in range(40):
+        QTest.keyClick(QApplication.focusWidget(), Qt.Key.Key_Tab)
+        settle(window)
+        field = QApplication.focusWidget()
+        if not panel.form.isAncestorOf(field):
+            break
+        head = panel.fit.head
+        place = QRect(field.mapTo(panel, QPoint()), field.size())
+        assert not place.intersects(QRect(head.mapTo(panel, QPoint()), head.size())), field.accessibleName()
+    assert not panel.form.isAncestorOf(QApplication.focusWidget())
+
+
+def test_in_a_low_window_the_first_rows_are_whole_and_the_others_are_asked_for(
+    open_window: OpenWindow, session: FakeSession, clock: Clock, qtbot: QtBot
+) -> None:
+    window = asked_window(open_window, session, clock, (1280, 800))
+    many = tuple(replace(SMALLER_BATCH, fields={"batch": batch}) for batch in range(1, 9))
+    emit(window, session, replace(SHORT, alternatives=many))
+    open_details(window)
+    (area,) = scroll_areas(window)
+    fit = window.workspace.dashboard.panel.fit
+    shown = [row for row in fit.alternatives if row.isVisible()]
+    others = next(button for button in fit.findChildren(QToolButton) if button.text().endswith(" more"))
+    assert others.text() == f"{len(many) - len(shown)} more" and all(shown_in(area, part) for part in (*shown, others))
+    others.setFocus()
+    qtbot.keyClick(others, Qt.Key.Key_Space)
+    settle(window)
+    assert all(row.isVisible() for row in fit.alternatives) and not others.isVisible()
 
 
 @pytest.mark.parametrize("size", [(960, 600), (1280, 800), (1440, 960), (2560, 1440)])
@@ -374,25 +444,18 @@ def test_verdict_start_button_and_some_of_the_form_are_seen_at_every_size(
 ) -> None:
     window = asked_window(open_window, session, clock, size)
     emit(window, session, SHORT)
-    fit = window.workspace.dashboard.panel.fit
-    assert fit._toggle.isChecked() == (size[1] > 1000)
+    panel = window.workspace.dashboard.panel
+    fit = panel.fit
+    assert fit.is_open == (size[1] > 1000)
     open_details(window)
-    inside = window.workspace.dashboard.panel.rect()
-    for part in (
-        fit._headline,
-        fit.bar,
-        fit._lines,
-        fit._toggle,
-        fit._details,
-        window.workspace.dashboard.panel.button,
-    ):
-        corner = part.mapTo(window.workspace.dashboard.panel, QPoint(part.width() - 1, part.height() - 1))
-        assert part.isVisible() and inside.contains(corner)
+    for part in (fit._headline, fit.bar, fit._lines, fit._toggle, panel.button):
+        corner = part.mapTo(panel, QPoint(part.width() - 1, part.height() - 1))
+        assert part.isVisible() and panel.rect().contains(corner)
     assert (window.width(), window.height()) == size
     if size[1] >= 800:
-        assert fit._details.height() >= 100
-        assert window.workspace.dashboard.panel._stack.visibleRegion().boundingRect().height() >= 90
-    assert fit._inside.minimumSizeHint().width() <= fit._details.viewport().width()
+        assert fit._details.visibleRegion().boundingRect().height() >= 100
+        assert panel._stack.visibleRegion().boundingRect().height() >= 90
+    assert fit._details.minimumSizeHint().width() <= fit._details.width()
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
@@ -489,12 +552,11 @@ def test_open_details_are_as_high_as_what_they_hold(
     fit = panel.fit
     toggle = fit._toggle.mapTo(window, QPoint())
     roomy = size[1] > 1000
-    assert fit._details.verticalScrollBar().maximum() == 0
     assert fit._legend.height() <= fit._details.height() <= fit._legend.height() + 12, "no hole below the parts"
-    gap = fit.y() - panel._scroll.geometry().bottom()
-    assert 0 < gap < 20 and panel._scroll.height() <= panel._stack.height(), "it follows the form"
+    gap = fit.head.y() - panel._stack.geometry().bottom()
+    assert 0 < gap < 20, "it follows the form"
     emit(window, session, SHORT)
-    assert fit.alternatives and (fit._details.verticalScrollBar().maximum() == 0) is roomy
+    assert fit.alternatives and all(row.isVisible() for row in fit.alternatives) is roomy
     if roomy:
         assert fit._toggle.mapTo(window, QPoint()) == toggle, "what is found opens downwards"
 

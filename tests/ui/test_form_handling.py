@@ -152,12 +152,15 @@ def test_what_is_typed_ends_in_the_field_where_typing_began(panel: WorkloadPanel
         area.ensureWidgetVisible(line)
         QApplication.processEvents()
         line.setFocus()
+        for _layout in range(10):  # those of the form, of what is scrolled and of the panel, inside each other
+            QApplication.processEvents()
         others = {field: held_by(field) for field in fields(panel) if field not in (line, line.parent())}
         place = line.mapTo(panel, QPoint(0, 0))
         for key in "7,x 9":
             focused = QApplication.focusWidget()
             assert focused in (line, line.parent())  # an editable choice has the focus for its line
             QTest.keyClick(focused, key)
+            QApplication.processEvents()  # the line of an error opens below
             assert line.mapTo(panel, QPoint(0, 0)) == place, f"{line.accessibleName()} moved"
         assert "7,x 9" in str(held_by(line))
         assert {field: held_by(field) for field in others} == others

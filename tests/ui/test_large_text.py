@@ -9,7 +9,11 @@ from PySide6.QtWidgets import QLabel, QPlainTextEdit
 from gpudash.ui.widgets.theme import restyle
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui import test_explanation as explained
+from tests.ui.asked_form import asked_window
 from tests.ui.conftest import OpenWindow, settle
+from tests.ui.estimates import FITS
+from tests.ui.fake_session import FakeSession, gpu
+from tests.unit.clock import Clock
 
 SMALL, LARGE = QSize(1280, 800), QSize(1920, 1200)
 
@@ -49,3 +53,19 @@ def test_the_headline_the_source_and_the_stack_of_an_explanation_grow_with_other
     settle(window)
     for part, height in zip(parts, before, strict=True):
         assert part.fontMetrics().height() >= 1.8 * height
+
+
+@pytest.mark.usefixtures("usual_size")
+@pytest.mark.parametrize(("scale", "size"), [(1.5, (1280, 800)), (2.0, (1920, 1200))])
+def test_both_lines_of_a_prediction_are_whole_in_the_form(
+    open_window: OpenWindow, clock: Clock, scale: float, size: tuple[int, int]
+) -> None:
+    session = FakeSession([gpu(0)]).feed(1)
+    window = asked_window(open_window, session, clock, size)
+    session.estimates.report(FITS, final=True)
+    settle(window)
+    restyle(window, window.workspace.colours, scale)
+    settle(window)
+    fit = window.workspace.dashboard.panel.fit
+    (lines,) = [label for label in fit.head.findChildren(QLabel) if label.text() == fit.figures]
+    assert "\n" in fit.figures and lines.height() >= lines.heightForWidth(lines.width())

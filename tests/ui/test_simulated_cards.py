@@ -8,6 +8,7 @@ from gpudash.devices.names import simulated_gpu
 from gpudash.sources.simulated_gpus import IDLE_PERIOD_S
 from gpudash.specs import TrainingSpec
 from gpudash.telemetry.records import Level, RunEnd, RunStarted, Sample, Warning
+from gpudash.telemetry.runs import WATCH
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.plots.reading import STALE_S
 from gpudash.ui.window.main_window import MainWindow
@@ -104,6 +105,27 @@ def test_the_card_of_a_program_is_not_offered_to_other_runs(open_window: OpenWin
     settle(window)
     offered = dashboard_of(window).panel.device
     assert offered.findData("sim:0") >= 0 and offered.findData("sim:0@24GiB") < 0
+
+
+def outlined(window: MainWindow) -> list[str]:
+    """Every card and chip that is marked as chosen."""
+    dashboard = dashboard_of(window)
+    cards = [key for key, card in dashboard.cards._cards.items() if card.property("selected")]
+    return [*cards, *(chip.content.key for chip in dashboard.chooser.shown if chip.isChecked())]
+
+
+def test_while_a_script_runs_one_card_is_outlined(open_window: OpenWindow) -> None:
+    session = session_on(OWN, LARGE)
+    window = open_window(session)
+    dashboard = dashboard_of(window)
+    dashboard.chooser.set_own("24GiB")
+    dashboard.panel.workload.setCurrentIndex(dashboard.panel.workload.findData(WATCH))
+    dashboard.panel.script.simulate.set_card("24GiB")
+    settle(window)
+    assert len(outlined(window)) == 1
+    session.watched("sim:0@24GiB", {"command": ["python", "leak.py"]})
+    settle(window)
+    assert outlined(window) == [LARGE.uuid]
 
 
 def buttons(window: MainWindow) -> set[str]:

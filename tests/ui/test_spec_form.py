@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from PySide6.QtWidgets import QCheckBox, QComboBox, QLabel, QLineEdit, QStyleOptionComboBox
+from PySide6.QtCore import QPoint
+from PySide6.QtWidgets import QApplication, QCheckBox, QComboBox, QLabel, QLineEdit, QStyleOptionComboBox
 from pytestqt.qtbot import QtBot
 
 from gpudash.specs import BUILT_IN, ModelSpec, PipelineSpec, PressureSpec, Spec, TrainingSpec, TransferSpec
@@ -151,19 +152,55 @@ def test_every_field_is_in_one_tier_and_about_six_are_essential(spec: type[Spec]
     assert 3 <= len(tiers[None]) <= 7
 
 
-def test_what_is_wrong_is_said_below_the_field_and_moves_nothing(qtbot: QtBot, pipeline: SpecForm) -> None:
+def line_below(form: SpecForm, field: QLineEdit) -> QLabel | None:
+    """The line that says what is wrong with ``field``, if one is open."""
+    lines = [label for label in form.findChildren(QLabel) if label.property("role") == "error" and label.isVisible()]
+    beneath = [line for line in lines if 0 < line.mapTo(form, QPoint()).y() - field.geometry().bottom() < 8]
+    return next(iter(beneath), None)
+
+
+@pytest.fixture
+def shown_pipeline(qtbot: QtBot, pipeline: SpecForm) -> SpecForm:
     pipeline.resize(300, 400)
     with qtbot.waitExposed(pipeline):
         pipeline.show()
-    rows, columns = pipeline.control("rows"), pipeline.control("columns")
+    return pipeline
+
+
+def test_what_is_wrong_is_said_in_a_line_below_the_field_which_covers_none(shown_pipeline: SpecForm) -> None:
+    rows, columns = shown_pipeline.control("rows"), shown_pipeline.control("columns")
     assert isinstance(rows, QLineEdit)
-    places = rows.geometry(), columns.geometry(), pipeline.minimumSizeHint()
+    rows.clearFocus()
+    place = rows.geometry()
     rows.setText("many")
-    (bubble,) = [label for label in pipeline.findChildren(QLabel) if label.isVisible() and "many" in label.text()]
-    assert bubble.geometry().top() > rows.geometry().bottom() and bubble.height() >= bubble.heightForWidth(rows.width())
-    assert (rows.geometry(), columns.geometry(), pipeline.minimumSizeHint()) == places
+    QApplication.processEvents()
+    line = line_below(shown_pipeline, rows)
+    assert line is not None and "many" in line.text()
+    assert line.height() >= line.sizeHint().height() and line.sizeHint().width() <= rows.width() + 2
+    assert rows.geometry() == place and line.geometry().bottom() < columns.geometry().top()
     rows.setText("2")
-    assert not bubble.isVisible()
+    assert line_below(shown_pipeline, rows) is None
+
+
+def test_no_field_moves_while_it_or_one_above_it_is_typed_in(shown_pipeline: SpecForm) -> None:
+    rows, columns = shown_pipeline.control("rows"), shown_pipeline.control("columns")
+    assert isinstance(rows, QLineEdit) and isinstance(columns, QLineEdit)
+    rows.setFocus()
+    rows.setText("many")
+    QApplication.processEvents()
+    places = rows.geometry(), columns.geometry()
+    rows.setText("2")
+    QApplication.processEvents()
+    assert (rows.geometry(), columns.geometry()) == places, "the line stays open while the value is corrected"
+    columns.setFocus()
+    QApplication.processEvents()
+    assert columns.geometry().top() < places[1].top()
+    columns.setText("")
+    QApplication.processEvents()
+    place = columns.geometry()
+    rows.setText("many")
+    QApplication.processEvents()
+    assert columns.geometry() == place and rows.property("invalid") is True
 
 
 def test_a_value_that_is_longer_than_its_field_shows_its_beginning(qtbot: QtBot) -> None:

@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
+from gpudash.devices.known_gpus import find
+from gpudash.devices.names import simulated_gpu
 from gpudash.session import Status
 from gpudash.ui.dashboard.status_line import LATE_TEXT, StatusLine
+from tests.ui.conftest import OpenWindow
+from tests.ui.fake_session import FakeSession
 
 STATUS = Status(
     recording=Path("/somewhere/2026-11-21-101500-session.gpudash"),
@@ -55,6 +59,24 @@ def test_in_less_room_it_says_less_and_never_half_a_word(line: StatusLine, width
     metrics = line._left.fontMetrics()
     assert metrics.horizontalAdvance(left) + metrics.horizontalAdvance(right) <= width - 40
     assert LONG.rstrip(".") in line._right.toolTip()
+
+
+def test_simulated_gpus_are_said_in_place_of_why_there_is_no_other(line: StatusLine) -> None:
+    status = replace(STATUS, driver=None)
+    line.show_status(status, "", LONG, "", ["RTX 4060", "L4", "RTX 4060"])
+    assert said(line)[1] == "simulating 2 × RTX 4060, L4 · torch 2.13.0"
+    assert LONG in line._right.toolTip()
+    line.show_status(status, "", LONG, "")
+    assert "simulating" not in said(line)[1]
+
+
+def test_the_window_says_which_card_of_the_command_line_is_simulated(open_window: OpenWindow) -> None:
+    card = find("rtx4060")
+    assert card is not None
+    session = FakeSession([simulated_gpu(0, card)], gpu_problem="No NVIDIA card was found.").feed(2)
+    window = open_window(session)
+    right = said(window.workspace.dashboard.status_line)[1]
+    assert "simulating RTX 4060" in right and "No NVIDIA card" not in right
 
 
 def test_a_reason_for_no_gpu_is_whole_in_a_low_window(line: StatusLine) -> None:

@@ -17,6 +17,7 @@ from PySide6.QtWidgets import (
     QMenu,
     QPushButton,
     QScrollArea,
+    QSplitterHandle,
     QTabBar,
     QWidget,
 )
@@ -319,7 +320,7 @@ def test_in_the_smallest_window_every_control_can_be_scrolled_into_view(
 
 
 def test_tab_scrolls_a_small_window_to_what_it_goes_to(open_window: OpenWindow) -> None:
-    window = open_window(busy_session(), size=(683, 420))
+    window = open_window(busy_session(), size=(683, 300))
     button = window.workspace.dashboard.panel.button
     assert not inside(window, button)
     window.workspace.dashboard.panel.workload.setFocus()
@@ -488,3 +489,39 @@ def test_the_buttons_of_the_time_range_stay_where_they_are_when_a_loss_comes(ope
     session.train(5)
     settle(window)
     assert bar.smoothing.isVisible() and places() == before
+
+
+def grip_of(window: MainWindow) -> QSplitterHandle:
+    return window.workspace.dashboard.splitter.handle(1)
+
+
+def test_the_grip_of_the_tables_has_a_target_that_is_dragged_from_anywhere_in_it(open_window: OpenWindow) -> None:
+    window = open_window(busy_session(), size=(1280, 960))
+    splitter, grip = window.workspace.dashboard.splitter, grip_of(window)
+    middle = QPoint(grip.width() // 2, grip.height() // 2)
+    assert grip.cursor().shape() is Qt.CursorShape.SplitVCursor
+    for offset in (-11, 11):
+        assert window.childAt(grip.mapTo(window, middle + QPoint(0, offset))) is grip
+        before = splitter.sizes()[1]
+        QTest.mousePress(grip, Qt.MouseButton.LeftButton, pos=middle + QPoint(0, offset))
+        QTest.mouseMove(grip, middle + QPoint(0, offset - 30))
+        QTest.mouseRelease(grip, Qt.MouseButton.LeftButton, pos=middle + QPoint(0, offset))
+        settle(window)
+        assert splitter.sizes()[1] == before + 30, "it does not jump when it is grabbed"
+    beside = window.childAt(grip.mapTo(window, QPoint(8, 1)))
+    assert beside is not grip, "beside its middle it covers nothing of the plots"
+
+
+def test_arrow_keys_move_the_grip_of_the_tables_which_says_what_it_is(open_window: OpenWindow) -> None:
+    window = open_window(busy_session(), size=(1280, 960))
+    splitter, grip = window.workspace.dashboard.splitter, grip_of(window)
+    assert grip.accessibleName() == "Height of the tables" and grip.focusPolicy() & Qt.FocusPolicy.TabFocus
+    grip.setFocus()
+    before = splitter.sizes()[1]
+    QTest.keyClick(grip, Qt.Key.Key_Up)
+    assert splitter.sizes()[1] > before
+    QTest.keyClick(grip, Qt.Key.Key_Down)
+    assert splitter.sizes()[1] == before
+    window.workspace.dashboard.tabs.set_collapsed(True)
+    splitter.rebalance()
+    assert not grip.isEnabled(), "there is nothing to make higher"

@@ -51,6 +51,7 @@ def test_progress_says_step_time_left_loss_and_rate(open_window: OpenWindow) -> 
     first, second = window.workspace.dashboard.panel.progress.label.text().split("\n")
     assert re.fullmatch(r"step 100 of 500 · \d+ s left", first)
     assert second.startswith("loss 2.") and "accuracy 43 %" in second and second.endswith("items/s")
+    assert " · last 9" in second, "which of the figures it is, beside a mean elsewhere"
     assert (
         window.workspace.dashboard.panel.progress.bar.value() / window.workspace.dashboard.panel.progress.bar.maximum()
         == pytest.approx(0.2)

@@ -57,7 +57,7 @@ def _lies_under(word: Word, window: QWidget) -> bool:
     for point in (place.center(), place.topLeft(), place.topRight(), place.bottomLeft(), place.bottomRight()):
         over = window.childAt(point)
         while over is not None and over is not window and not over.isAncestorOf(word.widget):
-            if over is not word.widget and over.property("role") in ("banner", "panel"):
+            if over is not word.widget and over.property("role") in ("banner", "kept", "panel"):
                 return True
             over = over.parentWidget()
     return False
@@ -114,8 +114,7 @@ def _scrolled(widget: QWidget) -> bool:
 
 
 def _covered(window: QWidget) -> Iterator[str]:
-    lying = [word for word in label(window) if word.widget.property("role") != "bubble"]  # those lie over others
-    for first, second in combinations(lying, 2):
+    for first, second in combinations(label(window), 2):
         if first.place.intersects(second.place):
             yield f"{first.text!r} covers {second.text!r}"
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
-from PySide6.QtCore import QEvent, QObject, QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QObject, QPoint, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QEnterEvent, QFocusEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QWheelEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QScrollArea, QSizePolicy, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QMenu, QScrollArea, QSizePolicy, QWidget
 
 from gpudash.devices.health import marks, xid
 from gpudash.devices.names import (
@@ -36,7 +36,7 @@ from gpudash.ui.colours import Palette
 from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.labels import first_words, fitting_text, polish_again, set_role
 from gpudash.ui.widgets.layouts import in_column, in_row
-from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
 from gpudash.ui.widgets.text_size import scaled
 from gpudash.ui.widgets.theme import PaintedWidget
 from gpudash.units import (
@@ -61,6 +61,9 @@ COMPACT_PX = 232
 LEAST_PX = 150
 """Least width of a card: its name and the size of its verdict fit; beyond that the row scrolls."""
 
+LEAST_GROUP = 4
+"""From how many equal GPUs on they share a card."""
+
 FIT_ROLES: Mapping[Standing, str] = {"fits": "good", "uncertain": "warn", "short": "error"}
 """Label role of the verdict on the form's run; muted for all others."""
 
@@ -83,6 +86,7 @@ class CardContent:
         state: a sentence if the device cannot be read, else "".
         details: the tooltip.
         simulated: whether to show the badge of a simulated device.
+        members: the devices that share the card; none if it is that of one.
     """
 
     key: str
@@ -97,6 +101,53 @@ class CardContent:
     state: str = ""
     details: str = ""
     simulated: bool = False
+    members: Sequence[CardContent] = ()
+
+
+def grouped(contents: Sequence[CardContent], selected: str) -> list[CardContent]:
+    """``contents``, in which one card stands for `LEAST_GROUP` or more equal GPUs that can be read.
+
+    Args:
+        selected: key of the device whose name a shared card has.
+    """
+    kinds: dict[tuple[object, ...], list[CardContent]] = {}
+    for content in contents:
+        apart = content.key if content.key == "host" or content.state else ""
+        kind = (apart, content.product, content.total, content.memory_name, content.simulated)
+        kinds.setdefault(kind, []).append(content)
+    found = []
+    for members in kinds.values():
+        if len(members) < LEAST_GROUP:
+            found += members
+        else:
+            found.append(_shared(members, selected))
+    places = {content.key: place for place, content in enumerate(contents)}
+    return sorted(found, key=lambda content: places[content.key])
+
+
+def _shared(members: Sequence[CardContent], selected: str) -> CardContent:
+    first = members[0]
+    chosen = next((member.device for member in members if member.key == selected), "")
+    bands: dict[tuple[str, str], float] = {}
+    for member in members:
+        for colour, size, name in member.bands:
+            bands[colour, name] = bands.get((colour, name), 0.0) + size
+    known = [member.used for member in members if member.used is not None]
+    return replace(
+        first,
+        device=f"{len(members)} × {first.product} ▾",
+        product=chosen or f"{first.device} to {members[-1].device}",
+        used=sum(known) if known else None,
+        total=None if first.total is None else first.total * len(members),
+        bands=[(colour, size, name) for (colour, name), size in bands.items()],
+        facts=next((member.facts for member in members if member.key == selected), ()),
+        details="\n".join((*map(_member_text, members), "click to choose one")),
+        members=members,
+    )
+
+
+def _member_text(content: CardContent) -> str:
+    return f"{content.device}: {format_pair(content.used, content.total)}"
 
 
 class MemoryBar(PaintedWidget):
@@ -320,6 +371,9 @@ class DeviceCards(QScrollArea):
         self._inside.setProperty("role", "scrolled")
         self._row = in_row(parent=self._inside, margins=(0, 0, 0, 0), spacing=10)
         self._compact = False
+        self._shown: dict[str, CardContent] = {}
+        self._texts: dict[str, CardText] = {}
+        self._selected = ""
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setWidgetResizable(True)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -360,15 +414,45 @@ class DeviceCards(QScrollArea):
         Args:
             names: card key → torch's name of the device, for devices that a run can use.
         """
+        self._texts = {key: answers.of(name) for key, name in names.items()}
         for key, card in self._cards.items():
-            card.show_text(answers.of(names[key]) if key in names else CardText("unasked"))
+            card.show_text(self._text_of(self._shown[key]))
+
+    def _text_of(self, content: CardContent) -> CardText:
+        """What is known of a device; of several, of the chosen one, else of the first."""
+        key = content.key
+        if any(member.key == self._selected for member in content.members):
+            key = self._selected
+        return self._texts.get(key, CardText("unasked"))
 
     def facts(self, key: str) -> Sequence[str]:
         """The figures shown at the right of a device's card."""
         return self._cards[key].facts
 
+    def menu(self, key: str) -> QMenu:
+        """The devices that share a card, each with its memory and whether the form's run fits."""
+        menu = QMenu(self)
+        for member in self._shown[key].members:
+            text = self._texts.get(member.key, CardText("unasked"))
+            verdict = f"{text.sign} {text.verdict}".strip()
+            action = menu.addAction(without_mnemonics("\t".join(filter(None, (_member_text(member), verdict)))))
+            action.setCheckable(True)
+            action.setChecked(member.key == self._selected)
+            action.triggered.connect(partial(self.chosen.emit, member.key))
+        return menu
+
+    def _choose(self, key: str) -> None:
+        if not self._shown[key].members:
+            self.chosen.emit(key)
+            return
+        card = self._cards[key]
+        self.menu(key).popup(card.mapToGlobal(QPoint(0, card.height())))
+
     def show_contents(self, contents: Sequence[CardContent], selected: str) -> None:
-        """Show one card per content, in order; the card of a device is reused."""
+        """Show one card per content, in order, and one for several equal devices; the card of a device is reused."""
+        self._selected = selected
+        contents = grouped(contents, selected)
+        self._shown = {content.key: content for content in contents}
         keys = [content.key for content in contents]
         if keys != list(self._cards):
             for key in [key for key in self._cards if key not in keys]:
@@ -379,7 +463,7 @@ class DeviceCards(QScrollArea):
                 if key not in self._cards:
                     card = Card(key, self._palette)
                     card.set_compact(self._compact)
-                    card.chosen.connect(self.chosen)
+                    card.chosen.connect(self._choose)
                     card.focused.connect(partial(self.ensureWidgetVisible, card))
                     self._cards[key] = card
                     self._row.insertWidget(position, card, 1)
@@ -387,7 +471,8 @@ class DeviceCards(QScrollArea):
             self.focus_group.hold(list(self._cards.values()))
             self.updateGeometry()
         for content in contents:
-            self._cards[content.key].show_content(content, self._palette, content.key == selected)
+            keys_on_it = {content.key, *(member.key for member in content.members)}
+            self._cards[content.key].show_content(content, self._palette, selected in keys_on_it)
 
 
 STATE_TEXT = {

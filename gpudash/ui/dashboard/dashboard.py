@@ -612,7 +612,8 @@ class Dashboard(PlotsPage):
     def _refresh_status(self) -> None:
         live, path = self.session.live, self.session.recording_path
         if live is not None:
-            self.status_line.show_status(live.status(), self._origin, live.gpu_problem, self._loading())
+            simulated = self.shown_device.simulated_names
+            self.status_line.show_status(live.status(), self._origin, live.gpu_problem, self._loading(), simulated)
             return
         origin = self._origin or f"recording {path.name if path else ''}"
         self.status_line.show_status(None, origin, None, self._loading())

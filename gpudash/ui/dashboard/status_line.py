@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
 from PySide6.QtCore import QEvent, Qt, QTimer, Signal
@@ -76,7 +76,14 @@ class StatusLine(QWidget):
         """Whether a passing message is shown."""
         return bool(self._message)
 
-    def show_status(self, status: Status | None, origin: str, gpu_problem: str | None, loading: str) -> None:
+    def show_status(
+        self,
+        status: Status | None,
+        origin: str,
+        gpu_problem: str | None,
+        loading: str,
+        simulated: Sequence[str] = (),
+    ) -> None:
         """Show the state of the session.
 
         Args:
@@ -84,6 +91,7 @@ class StatusLine(QWidget):
             origin: what is shown, if it is not this session; how far its view is behind stands above the plots.
             gpu_problem: why no GPU can be used.
             loading: what is still being loaded, or "".
+            simulated: names of the simulated GPUs; with some, why there is no other is left to the tooltip.
         """
         if status is None:
             missing = 0.0
@@ -94,7 +102,9 @@ class StatusLine(QWidget):
         parts = []
         if status and status.driver:
             parts.append(f"NVML {status.driver}")
-        if gpu_problem:
+        if simulated:
+            parts.append(_simulated_text(simulated))
+        elif gpu_problem:
             parts.append(gpu_problem.rstrip("."))
         if loading:
             parts.append(loading)
@@ -108,7 +118,7 @@ class StatusLine(QWidget):
         if status is not None and status.recording is not None:
             place = str(status.recording)
         self._left.setToolTip(plain_tip("\n".join(filter(None, (versions[0], place, missed_text(missing) * late)))))
-        self._right.setToolTip(plain_tip(machine))
+        self._right.setToolTip(plain_tip("\n".join(filter(None, (machine, gpu_problem)) if simulated else (machine,))))
 
     def _missing_share(self, status: Status) -> float:
         """The share of recent readings that were missed; 0 until it can be computed."""
@@ -151,6 +161,12 @@ def missed_text(share: float) -> str:
     """A sentence about the ``share`` of recent readings, 0 to 1, that is missing."""
     each = next((text for least, text in _SHARES if share >= least), "About every fourth")
     return f"{each} reading of the last {WATCHED_S:.0f} s is missing; where several are, curves have a gap."
+
+
+def _simulated_text(names: Sequence[str]) -> str:
+    """Simulated GPUs: "simulating RTX 4060", "simulating 2 × RTX 4060, L4"."""
+    parts = [f"{count} × {name}" for name, count in Counter(names).items()]
+    return f"simulating {', '.join(part.removeprefix('1 × ') for part in parts)}"
 
 
 def _session_versions(status: Status, origin: str, *, late: bool) -> tuple[str, ...]:

@@ -182,9 +182,9 @@ class Beginnings(QObject):
         if self._watcher is None:
             self._watcher = self._watch()
         self._watcher.watch(seen)
-        if self._watcher.library is not self._library:
+        if self._watcher.library is not self._library and not self.screen.script.list.underMouse():
             self._library = self._watcher.library
-            self._scripts = last_scripts(self._library)
+            self._scripts = _in_places(last_scripts(self._library), self._scripts)
         self.screen.script.show_scripts(self._scripts, self._free)
 
     def _show_free(self, marked: str) -> None:
@@ -236,6 +236,18 @@ def _watcher() -> LibraryWatcher:
     from gpudash.session.recordings.library import LibraryWatcher
 
     return LibraryWatcher()
+
+
+def _in_places(scripts: Sequence[LastScript], listed: Sequence[LastScript]) -> list[LastScript]:
+    """``scripts``, of which those that were ``listed`` keep their order: one that runs again does not move."""
+    places = {_identity(script): place for place, script in enumerate(listed)}
+    new = [script for script in scripts if _identity(script) not in places]
+    return [*new, *sorted((script for script in scripts if script not in new), key=lambda one: places[_identity(one)])]
+
+
+def _identity(script: LastScript) -> tuple[str, ...]:
+    """What makes two runs those of one script: its folder and its command."""
+    return str(script.spec.get("folder") or ""), *_command(script.spec)
 
 
 def last_scripts(library: Library) -> list[LastScript]:

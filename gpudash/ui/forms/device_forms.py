@@ -151,7 +151,7 @@ class ComparisonForm(SpecForm):
             _set_up(choice, title, 4)
             choice.setToolTip(plain_tip(f"{title} of the comparison"))
         super().__init__(spec, parent, without=("fields",))
-        self._essentials.insertRow(1, *_device_row(self.first, self.second))
+        self._essentials.insertRow(2, *_device_row(self.first, self.second))
         for choice in (self.first, self.second):
             choice.currentIndexChanged.connect(self._take_devices)
         self._show_nested()
@@ -170,7 +170,7 @@ class ComparisonForm(SpecForm):
             form = SpecForm(spec, without=(*COMMON, *RANK_FIELDS) if issubclass(spec, TrainingSpec) else COMMON)
             form.changed.connect(self._check_and_report)
             self._nested[name] = form
-            self._essentials.insertRow(2, form)
+            self._essentials.insertRow(3, form)
         return self._nested[name]
 
     def set_devices(self, devices: Sequence[Device], preferred: str) -> None:

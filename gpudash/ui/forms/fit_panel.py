@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from PySide6.QtCore import QEvent, QObject, QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QObject, QRectF, Qt, Signal
 from PySide6.QtGui import (
     QColor,
     QEnterEvent,
@@ -27,7 +27,6 @@ from PySide6.QtWidgets import (
     QFrame,
     QGridLayout,
     QPushButton,
-    QScrollArea,
     QSizePolicy,
     QToolButton,
     QToolTip,
@@ -43,7 +42,7 @@ from gpudash.memory.serving.on_card import ServerOnCard
 from gpudash.speed.time_text import time_lines
 from gpudash.speed.work import StepTime
 from gpudash.ui.colours import DARK, Palette
-from gpudash.ui.widgets.layouts import in_row
+from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import format_bytes, format_count
 
@@ -56,13 +55,10 @@ VERDICT_ROLES = {
 }
 """Role and sign of each verdict, "none" without a prediction: never colour alone."""
 
-DETAILS_HEIGHT, ROOMY_DETAILS_HEIGHT = 200, 380
-"""Maximum height of the details in logical pixels; if there is room, the second value plus two thirds of the spare
-height. The rest is scrolled."""
-
-LEAST_DETAILS_HEIGHT = 48
-
 LEGEND_COLUMNS = 2
+
+FIRST_ROWS = 3
+"""How many alternatives are shown in a low panel, all of them in view, before the others are asked for."""
 
 SPACING = 4
 """Logical pixels between rows of the panel."""
@@ -82,30 +78,25 @@ SMALLEST = 2.0
 """Minimum width of a part drawn with a gap, in logical pixels."""
 
 
-class _Details(QScrollArea):
-    """A scroll area as high as its content, up to `limit`. It shrinks only on request: content arrives bit by bit, and
-    is removed while a prediction is recomputed.
+class _Details(QWidget):
+    """A column that shrinks only on request: content arrives bit by bit, and is removed while a prediction is
+    recomputed.
     """
 
-    limit = DETAILS_HEIGHT
-    _wanted = 0
+    def __init__(self) -> None:
+        super().__init__()
+        self.column = QVBoxLayout(self)
+        self.column.setContentsMargins(0, 0, 4, 0)
+        self.column.setSpacing(2)
 
     def settle(self, *, shrinks: bool) -> None:
         """Adopt the height of the content; ``shrinks`` also allows a smaller one."""
-        content = self.widget()
-        inside = None
-        if content is not None:
-            inside = content.layout()
-        assert inside is not None
-        width = self.viewport().width()
-        if inside.hasHeightForWidth():
-            height = inside.heightForWidth(width)
-        else:
-            height = inside.sizeHint().height()
+        height = self.column.sizeHint().height()
+        if self.column.hasHeightForWidth():
+            height = self.column.heightForWidth(self.width())
         # Only grow while results arrive; the last one settles the height (`shrinks`).
-        if height > self._wanted or (shrinks and height < self._wanted):
-            self._wanted = height
-            self.updateGeometry()
+        if height > self.minimumHeight() or shrinks:
+            self.setMinimumHeight(height)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -113,15 +104,12 @@ class _Details(QScrollArea):
         if event.oldSize().width() != event.size().width():
             self.settle(shrinks=False)
 
-    def sizeHint(self) -> QSize:
-        return QSize(super().sizeHint().width(), min(self._wanted, self.limit))
-
-    def minimumSizeHint(self) -> QSize:
-        return QSize(0, min(self._wanted, LEAST_DETAILS_HEIGHT))
-
 
 class FitPanel(QWidget):
     """The verdict, the bar, two lines of figures and, in the details, parts and alternatives.
+
+    Attributes:
+        head: everything but the details.
 
     Signals:
         applied: the user wants this `Alternative`.
@@ -144,13 +132,14 @@ class FitPanel(QWidget):
         self._reached: int | None = None
         self._reason = False
         self._whole = True
-        self._is_verdict = False
+        self._is_verdict = self._shows_all = False
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
         self._headline = PlainLabel(PREDICTING)
         self._headline.setWordWrap(False)
         self.bar = FitBar(self._palette)
         self._lines = PlainLabel("\n", role="muted", wraps=True)
         self._lines.setAlignment(Qt.AlignmentFlag.AlignTop)
+        self._lines.installEventFilter(self)
         self._first_way: Alternative | None = None
         self._apply_first = QPushButton("Apply")
         self._apply_first.setProperty("role", "chip")
@@ -168,46 +157,41 @@ class FitPanel(QWidget):
         self._toggle.setToolTip("What the memory is for, and what would need less")
         self._toggle.clicked.connect(self._toggled)
         self._details = _Details()
-        self._details.setWidgetResizable(True)
-        self._details.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self._details.setFrameShape(QFrame.Shape.NoFrame)
         self._details.setAccessibleName("What the memory is for, and what would need less")
-        self._details.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
-        self._inside = QWidget()
-        self._inside.setProperty("role", "scrolled")
         self._time_lines: list[str] = []
-        self._column = QVBoxLayout(self._inside)
-        self._column.setContentsMargins(0, 0, 4, 0)
-        self._column.setSpacing(2)
+        self._column = self._details.column
         self._model, self._granted = _note("The model"), _note("What is taken for granted")
         self._column.addWidget(self._model)
+        self._others = QToolButton()
+        self._others.setProperty("role", "fold")
+        self._others.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self._others.setArrowType(Qt.ArrowType.DownArrow)
+        self._others.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self._others.clicked.connect(self._show_others)
+        self._others.hide()
+        self._column.addWidget(self._others)
         self._legend = QWidget()
         self._column.addWidget(self._legend)
         self._time = _note("How long a step is predicted to take")
         self._column.addWidget(self._time)
         self._column.addWidget(self._granted)
         self._column.addStretch(1)
-        self._details.setWidget(self._inside)
         self._lay_out()
         self._set_open(False)
         self._set_headline("unknown", PREDICTING)
 
     def _lay_out(self) -> None:
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 2, 0, 0)
-        column.setSpacing(SPACING)
         rule = QFrame()
         rule.setProperty("role", "rule")
         rule.setFixedHeight(1)
-        column.addWidget(rule)
-        column.addWidget(self._headline)
-        column.addWidget(self.bar)
         row = in_row((self._lines, 1), self._apply_first, margins=(0, 0, 0, 0), spacing=6)
         row.setAlignment(self._apply_first, Qt.AlignmentFlag.AlignTop)  # beside the first lines, which name its change
-        column.addLayout(row)
-        column.addWidget(self._ranks)
-        column.addWidget(self._toggle)
-        column.addWidget(self._details)
+        self.head = QWidget()
+        self.head.setProperty("role", "kept")
+        self.head.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        parts = (rule, self._headline, self.bar, row, self._ranks, self._toggle)
+        in_column(*parts, parent=self.head, margins=(0, 2, 0, 0), spacing=SPACING)
+        in_column(self.head, self._details, parent=self, margins=(0, 0, 0, 0), spacing=SPACING)
 
     @property
     def estimate(self) -> Estimate | None:
@@ -267,23 +251,17 @@ class FitPanel(QWidget):
         self._palette = palette
         self._show()
 
-    def set_room(self, spare: int, share: int) -> None:
-        """Open the details if there is room for them, unless the user has decided.
-
-        Args:
-            spare: height beyond what the form and details of `ROOMY_DETAILS_HEIGHT` need, in logical pixels; negative
-                if they do not fit.
-            share: maximum height of the details then, which leaves as much to the form.
-        """
-        roomy = spare >= 0
-        if roomy:
-            # Two thirds of the height that the form does not need go to the details.
-            self._details.limit = ROOMY_DETAILS_HEIGHT + spare * 2 // 3
-        else:
-            self._details.limit = min(DETAILS_HEIGHT, max(LEAST_DETAILS_HEIGHT, share))
-        self._details.updateGeometry()
-        if self._chosen_open is None:
+    def set_roomy(self, roomy: bool) -> None:
+        """Open the details if there is room for all of them, and close them otherwise, unless the user has decided."""
+        if roomy and not self._shows_all:
+            self._show_others()
+        if self._chosen_open is None and roomy != self.is_open:
             self._set_open(roomy)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the details are open."""
+        return self._toggle.isChecked()
 
     def show_estimate(
         self,
@@ -401,6 +379,11 @@ class FitPanel(QWidget):
         if event.type() is QEvent.Type.FontChange:
             self._fit_headline()
 
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if watched is self._lines and event.type() is QEvent.Type.FontChange:
+            self._share_height()
+        return super().eventFilter(watched, event)
+
     def _show_ranks(self) -> None:
         prediction = self._prediction
         if prediction is None:
@@ -480,16 +463,34 @@ class FitPanel(QWidget):
                 old.remove(row)
             self._column.insertWidget(place + 1, row)  # after the model
             self._rows.append(row)
+        self._column.insertWidget(len(self._rows) + 1, self._others)
         # If the run does not fit, alternatives come first; the parts are also in the plot, at the peak.
         before = 1
         if prediction is not None and prediction.estimate.fits is False:
-            before += len(self._rows)
+            before += len(self._rows) + 1
         self._column.insertWidget(before, self._legend)
+        self._legend.show()
         for row in old:
             self._column.removeWidget(row)
             row.hide()
             row.deleteLater()
+        self._hide_others()
         self._details.settle(shrinks=prediction is not None and self._whole)
+
+    def _hide_others(self) -> None:
+        """Show the first rows, and how many more there are; one more has the room that the button would take."""
+        shown = len(self._rows)
+        if not self._shows_all and shown > FIRST_ROWS + 1:
+            shown = FIRST_ROWS
+        for place, row in enumerate(self._rows):
+            row.setVisible(place < shown)
+        self._others.setText(f"{len(self._rows) - shown} more")
+        self._others.setVisible(shown < len(self._rows))
+
+    def _show_others(self) -> None:
+        self._shows_all = True
+        self._hide_others()
+        self._details.settle(shrinks=False)
 
     def _make_legend(self, parts: Sequence[tuple[str, int]]) -> QWidget:
         legend = QWidget()

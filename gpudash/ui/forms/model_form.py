@@ -52,7 +52,7 @@ class ModelForm(ParallelForm):
         assert isinstance(task, QComboBox)
         self._task = task.currentData()
         task.activated.connect(lambda _row: self._take_task(task.currentData()))
-        self._essentials.insertRow(1, "", self.choose)
+        self._essentials.insertRow(2, "", self.choose)
 
     def set_values(self, values: Mapping[str, Any]) -> None:
         super().set_values(values)

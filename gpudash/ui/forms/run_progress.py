@@ -153,7 +153,7 @@ def _pace_text(run: RunView, running: bool) -> str:
         return f"mean {format_throughput(whole, item_of(run.workload))}"
     if metric is None or not metric.count or run.error is not None:
         return ""
-    return f"{'' if running else 'last '}{format_throughput(metric.last, item_of(run.workload))}"
+    return f"last {format_throughput(metric.last, item_of(run.workload))}"
 
 
 def _loss_text(loss: float) -> str:

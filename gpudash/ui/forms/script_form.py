@@ -17,7 +17,7 @@ from gpudash.devices.simulated_cards import exact_text
 from gpudash.session.watching.output.printed_metrics import check_pattern
 from gpudash.session.watching.request import WatchRequest, found_python, script_of
 from gpudash.ui.forms.spec_form import LABEL_WIDTH
-from gpudash.ui.widgets.fields import WORKING_FOLDER, ErrorBubbles
+from gpudash.ui.widgets.fields import WORKING_FOLDER, FieldErrors
 from gpudash.ui.widgets.file_dialog import FileDialog
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
@@ -134,7 +134,7 @@ class ScriptForm(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._recorded = self._locked = False
-        self._errors = ErrorBubbles(self)
+        self._errors = FieldErrors(self)
         self._browse: list[QToolButton] = []
         self._grid, self._folded_grid = _grid(), _grid()
         self._folded = QWidget()
@@ -161,8 +161,7 @@ class ScriptForm(QWidget):
         self._add("python", self.python, self._ask_python)
         self._add("metric_pattern", self.metric_pattern)
         self._add("memory_history", self.memory_history)
-        margins = (0, 0, 0, ErrorBubbles.ROOM)
-        in_column(self._grid, self.more, self._folded, 1, parent=self, margins=margins, spacing=4)
+        in_column(self._grid, self.more, self._folded, 1, parent=self, margins=(0, 0, 0, 0), spacing=4)
         self._make_fold()
         self.set_script(Script.from_json(recall(_REMEMBERED)))
 
@@ -199,7 +198,7 @@ class ScriptForm(QWidget):
         label.setContentsMargins(0, 7 if tall else 2, 0, 0)
         grid.addWidget(label, row, 0, Qt.AlignmentFlag.AlignTop if tall else Qt.AlignmentFlag.AlignVCenter)
         grid.addLayout(box, row, 1)
-        self._errors.add(name, control)
+        grid.addWidget(self._errors.add(name, control), row + 1, 1)
         if isinstance(control, (QLineEdit, QPlainTextEdit)):
             control.textChanged.connect(self._changed)
         elif isinstance(control, CardField):

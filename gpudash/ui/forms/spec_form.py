@@ -8,14 +8,23 @@ from typing import Any, ClassVar
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
-from PySide6.QtCore import QEvent, QObject, Qt, Signal
+from PySide6.QtCore import QEvent, QObject, QPoint, Qt, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QComboBox, QFormLayout, QFrame, QLabel, QScrollArea, QToolButton, QWidget
+from PySide6.QtWidgets import (
+    QApplication,
+    QComboBox,
+    QFormLayout,
+    QFrame,
+    QLabel,
+    QScrollArea,
+    QToolButton,
+    QWidget,
+)
 
 from gpudash.specs import Spec, flag, invalid_fields
 from gpudash.ui.widgets.fields import (
     Control,
-    ErrorBubbles,
+    FieldErrors,
     disable_choices,
     is_bytes,
     make_control,
@@ -35,8 +44,8 @@ LABEL_WIDTH = 118
 class SpecForm(QWidget):
     """The fields of one spec class, for one device.
 
-    Nothing in it moves while it is filled in: a field that does not apply stays in place but is disabled, and errors
-    are shown in a bubble over what is below the field.
+    Fields stay in place while it is filled in: one that does not apply is disabled, and only the line of an error,
+    below its field, moves what follows.
 
     Args:
         spec: the class.
@@ -65,7 +74,7 @@ class SpecForm(QWidget):
         self._controls: dict[str, Control] = {}
         self._defaults: dict[str, Any] = {}
         self._labels: dict[str, QLabel] = {}
-        self._errors = ErrorBubbles(self)
+        self._errors = FieldErrors(self)
         self._essentials, self._others = _rows(), _rows()
         self._folded = QWidget()
         self._folded.setLayout(self._others)
@@ -86,7 +95,8 @@ class SpecForm(QWidget):
                 self._begin_group(group)
             for name in shown:
                 self._add(name, self._essentials if group is None else self._others)
-        in_column(self._essentials, self.more, self._folded, 1, parent=self, spacing=4)
+        parts = (self._essentials, self.more, self._folded, 1)
+        in_column(*parts, parent=self, margins=(0, 0, 0, 0), spacing=4)
         self.more.setProperty("role", "fold")
         self.more.setCheckable(True)
         self.more.setFocusPolicy(Qt.FocusPolicy.TabFocus)
@@ -105,9 +115,6 @@ class SpecForm(QWidget):
     def _fold(self, opened: bool) -> None:
         self.more.setArrowType(Qt.ArrowType.DownArrow if opened else Qt.ArrowType.RightArrow)
         self._folded.setVisible(opened)
-        layout = self.layout()
-        assert layout is not None
-        layout.setContentsMargins(0, 0, 0, ErrorBubbles.ROOM if opened else 0)  # else the button's row has room
 
     def set_values(self, values: Mapping[str, Any]) -> None:
         """Fill the form with the defaults, changed by ``values``."""
@@ -213,7 +220,9 @@ class SpecForm(QWidget):
         else:
             rows.addRow(label, control)
         self._controls[name], self._labels[name] = control, label
-        self._errors.add(name, control)
+        line = self._errors.add(name, control)
+        if name not in self.hidden:
+            rows.addRow("", line)
         on_change(control, self._check_and_report)
 
     def _problems(self, spec: Spec) -> list[str]:
@@ -240,8 +249,8 @@ class SpecForm(QWidget):
         for name, text in texts.items():
             if name in self._controls and read_control(self._controls[name]) is None:
                 texts[name] = f"{text[:1].upper()}{text[1:]}"  # no value and no flag comes before it
-        self._errors.show_errors(texts)
         self._allow()
+        self._errors.show_errors(texts)
         self._say_more(errors)
 
     def _allow(self) -> None:
@@ -285,23 +294,84 @@ class StillScrollArea(QScrollArea):
     """A scroll area that scrolls only on request: what is visible stays in place when its size changes.
 
     It is never higher than its content, so that what follows starts right below.
+
+    Args:
+        content: what is scrolled.
+        kept: a row of the content that stays in view: where it would be scrolled away, it lies at that edge.
     """
 
-    def __init__(self, content: QWidget) -> None:
+    def __init__(self, content: QWidget, kept: QWidget) -> None:
         super().__init__()
         self._content = content
         self.setWidgetResizable(True)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._kept, self._gap = kept, QWidget()
+        self._leave_gap()
         self.setWidget(content)
-        self.verticalScrollBar().valueChanged.connect(self._hold)
+        self.verticalScrollBar().installEventFilter(self)
+        self._leave_margin()
+        self.verticalScrollBar().valueChanged.connect(self._scrolled)
         content.installEventFilter(self)
 
+    def _leave_gap(self) -> None:
+        """Put a gap of the same size in the place of the row that is kept in view, which no layout may move."""
+        around = self._kept.parentWidget()
+        layout = None
+        if around is not None:
+            layout = around.layout()
+        assert layout is not None
+        layout.replaceWidget(self._kept, self._gap)
+        self._kept.setParent(self._content)
+        self._kept.installEventFilter(self)
+        part: QWidget | None = self._gap
+        while part is not None and part is not self._content:
+            part.installEventFilter(self)
+            part = part.parentWidget()
+
+    def _leave_margin(self) -> None:
+        """Keep the content as wide without the scroll bar as beside it."""
+        layout = self._content.layout()
+        assert layout is not None
+        bar = self.verticalScrollBar()
+        layout.setContentsMargins(0, 0, 0 if bar.isVisibleTo(self) else bar.sizeHint().width(), 0)
+
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if watched is self.verticalScrollBar():
+            if event.type() in (QEvent.Type.Show, QEvent.Type.Hide):
+                self._leave_margin()
+        elif event.type() in _PLACING:
+            self._place_kept()
         if watched is self._content and event.type() is QEvent.Type.LayoutRequest:
-            self.setMaximumHeight(max(self._content.sizeHint().height(), self._content.minimumHeight()))
+            self._hold()
+            self._limit_height()
         return super().eventFilter(watched, event)
+
+    def _limit_height(self) -> None:
+        self.setMaximumHeight(max(self._content_height, self._content.minimumHeight()))
+
+    @property
+    def _content_height(self) -> int:
+        if self._content.hasHeightForWidth():
+            return self._content.heightForWidth(self.viewport().width())
+        return self._content.sizeHint().height()
+
+    def _place_kept(self) -> None:
+        kept, gap = self._kept, self._gap
+        height = kept.sizeHint().height()
+        if kept.hasHeightForWidth():
+            height = kept.heightForWidth(gap.width())
+        if gap.minimumHeight() != height:
+            gap.setFixedHeight(height)
+        shown = gap.isVisibleTo(self._content)
+        if kept.isHidden() == shown:
+            kept.setVisible(shown)
+        place = gap.mapTo(self._content, QPoint())
+        first = self.verticalScrollBar().value()
+        last = max(first, first + self.viewport().height() - height)
+        kept.setGeometry(place.x(), max(first, min(place.y(), last)), gap.width(), height)
+        kept.raise_()
 
     def show_top(self) -> None:
         """Scroll to the top."""
@@ -310,12 +380,47 @@ class StillScrollArea(QScrollArea):
 
     def show_top_if_all_fits(self) -> None:
         """Scroll to the top if there is room for all of the content, which otherwise stays where it was scrolled to."""
-        if self.viewport().height() >= self._content.sizeHint().height():
+        if self.viewport().height() >= self._content_height:
             self.show_top()
+
+    def show_below_kept(self, above: int) -> None:
+        """Scroll down to what follows the row that is kept in view, as far as it goes with ``above`` logical pixels of
+        what comes before the row."""
+        if self.viewport().height() >= self._content_height:
+            self.show_top()
+            return
+        bar = self.verticalScrollBar()
+        place = self._gap.mapTo(self._content, QPoint()).y()
+        bar.setValue(max(bar.value(), min(bar.maximum(), place - above)))
+
+    def focusNextPrevChild(self, forward: bool) -> bool:
+        moved = super().focusNextPrevChild(forward)
+        self._uncover(QApplication.focusWidget())
+        return moved
+
+    def _uncover(self, part: QWidget | None) -> None:
+        """Scroll ``part`` out from below the row that is kept in view."""
+        if part is None or not self._content.isAncestorOf(part) or self._kept.isAncestorOf(part):
+            return
+        kept = self._kept.geometry()
+        place = part.rect().translated(part.mapTo(self._content, QPoint()))
+        if not kept.intersects(place):
+            return
+        bar = self.verticalScrollBar()
+        if self._gap.mapTo(self._content, QPoint()).y() > kept.y():
+            bar.setValue(bar.value() + place.bottom() - kept.top() + AROUND_FOCUS_PX)
+        else:
+            bar.setValue(bar.value() - (kept.bottom() - place.top()) - AROUND_FOCUS_PX)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         self._hold()
         super().resizeEvent(event)
+        self._limit_height()
+        self._place_kept()
+
+    def _scrolled(self) -> None:
+        self._hold()
+        self._place_kept()
 
     def _hold(self) -> None:
         """Keep the content as long as the scroll position requires, or more room or fewer fields would move it."""
@@ -323,7 +428,26 @@ class StillScrollArea(QScrollArea):
         seen = 0
         if scrolled:
             seen = scrolled + self.viewport().height()
-        self._content.setMinimumHeight(max(seen, self._content.minimumSizeHint().height()) if seen else 0)
+        # A minimum that is set outweighs that of what the content holds, which may have grown since.
+        self._content.setMinimumHeight(max(seen, self._content_height) if seen else 0)
+
+
+_PLACING = (
+    QEvent.Type.LayoutRequest,
+    QEvent.Type.Move,
+    QEvent.Type.Resize,
+    QEvent.Type.Show,
+    QEvent.Type.Hide,
+    QEvent.Type.ShowToParent,
+    QEvent.Type.HideToParent,
+)
+"""Events after which the row that is kept in view may belong elsewhere."""
+
+BAR_PX = 10
+"""Width of a scroll bar in logical pixels, as in the style sheet."""
+
+AROUND_FOCUS_PX = 6
+"""Logical pixels between a field with the focus and the row that is kept in view."""
 
 
 def _rows() -> QFormLayout:

@@ -17,8 +17,6 @@ from PySide6.QtWidgets import (
     QLayout,
     QMenu,
     QPushButton,
-    QSizePolicy,
-    QStackedWidget,
     QVBoxLayout,
     QWidget,
 )
@@ -38,11 +36,11 @@ from gpudash.ui.forms.parallel_form import ParallelForm
 from gpudash.ui.forms.run_progress import READY, RunProgress, asks_nothing, stop_progress
 from gpudash.ui.forms.script_form import SUMMARY, TITLE, Script, ScriptForm
 from gpudash.ui.forms.script_prediction import ScriptPrediction
-from gpudash.ui.forms.spec_form import LABEL_WIDTH, SpecForm, StillScrollArea, preset_text
+from gpudash.ui.forms.spec_form import BAR_PX, LABEL_WIDTH, SpecForm, StillScrollArea, preset_text
 from gpudash.ui.forms.start_button import StartButton, name_of_stop
 from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.focus_group import FocusGroup
-from gpudash.ui.widgets.layouts import in_row
+from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
 from gpudash.ui.widgets.text_size import scaled
 
@@ -69,9 +67,8 @@ IS_STOPPING = "The run is already stopping; another can be started once it has e
 ROOMY_HEIGHT = 980
 """Height in logical pixels from which the form and the alternatives both fit."""
 
-OTHERS_PX = 330
-"""Height in logical pixels of everything else in the panel. In a lower one, the form and the alternatives have half of
-the rest each."""
+LEAST_FORM_PX = 96
+"""Height in logical pixels of the form that stays in view when the details below it are opened."""
 
 
 @dataclass(frozen=True)
@@ -139,15 +136,15 @@ class WorkloadPanel(QFrame):
         self._choose_workload()
 
     def _build(self) -> None:
-        outer = QVBoxLayout(self)
-        outer.setContentsMargins(14, 8, 14, 12)
-        outer.setSpacing(6)
+        above = QVBoxLayout()
+        above.setContentsMargins(0, 0, BAR_PX, 0)
+        above.setSpacing(6)
         self._heading = PlainLabel(HEADING, role="title")
         self._heading_row = in_row(self._heading, 1, margins=(0, 0, 0, 0))
-        outer.addLayout(self._heading_row)
+        above.addLayout(self._heading_row)
         self.attached = AttachedPage()
         self.attached.hide()
-        outer.addWidget(self.attached)
+        above.addWidget(self.attached)
         self.workload = ChoiceField()
         self.workload.setAccessibleName("Workload")
         self._heading.setBuddy(self.workload)  # screen readers read the buddy's label
@@ -163,35 +160,43 @@ class WorkloadPanel(QFrame):
         self._presets.setToolTip("Fill the form for a usual case; everything else goes back to its default")
         self._presets.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self._heading_buttons = FocusGroup(self, [self._presets])
-        outer.addLayout(in_row((self.workload, 1), self._presets, margins=(0, 0, 0, 0), spacing=8))
-        outer.addWidget(self._device_row())
-        self._stack = QStackedWidget()
-        self._stack.addWidget(self.script)
-        self._stack.setProperty("role", "scrolled")
-        self._scroll = StillScrollArea(self._stack)
-        self._scroll.setAccessibleName("Fields of the workload")
-        self._stack.setAutoFillBackground(False)
-        outer.addWidget(self._scroll, 1)
+        above.addLayout(in_row((self.workload, 1), self._presets, margins=(0, 0, 0, 0), spacing=8))
+        above.addWidget(self._device_row())
+        # Not a stacked widget: that is as high as the highest of its pages once one has lines that wrap.
+        self._stack = QWidget()
+        self._pages = in_column(self.script, parent=self._stack, margins=(0, 0, 0, 0), spacing=0)
         self.fit = FitPanel()
-        # By the next turn of the event loop the form has the height that the details left to it.
-        self.fit.folded.connect(lambda: QTimer.singleShot(0, self._scroll, self._scroll.show_top_if_all_fits))
-        outer.addWidget(self.fit)
         self.prediction = ScriptPrediction()
-        outer.addWidget(self.prediction)
+        content = QWidget()
+        content.setProperty("role", "scrolled")
+        in_column(self._stack, self.fit, self.prediction, 1, parent=content, spacing=6)
+        self._scroll = StillScrollArea(content, self.fit.head)
+        self._scroll.setAccessibleName("Fields of the workload")
+        content.setAutoFillBackground(False)
+        # By the next turn of the event loop the details have their height.
+        self.fit.folded.connect(lambda: QTimer.singleShot(0, self._scroll, self._show_folded))
         self._caution = PlainLabel(role="warn", wraps=True)
-        outer.addWidget(self._caution)
-        outer.addStretch(0)
         self.progress = RunProgress()
-        outer.addWidget(self.progress)
         self.snapshot = QPushButton("Save snapshot now")
         self.snapshot.setToolTip("Ask the program for a snapshot of its GPU memory, and open it (Ctrl+Shift+M)")
         self.snapshot.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # as for the button below it
         self.snapshot.clicked.connect(self.snapshot_requested)
         self.snapshot.hide()
-        outer.addWidget(self.snapshot)
         self.button = StartButton()
         self.button.clicked.connect(self.toggle)
-        outer.addWidget(self.button)
+        below = in_column(
+            self._caution, self.progress, self.snapshot, self.button, margins=(0, 0, BAR_PX, 0), spacing=6
+        )
+        # The scroll bar stands in the margin, so that no field is narrower for it.
+        margins = (14, 8, 14 - BAR_PX, 12)
+        in_column(above, (self._scroll, 1), 0, below, parent=self, margins=margins, spacing=6)
+
+    def _show_folded(self) -> None:
+        """Scroll to the details if they were opened, and back if all is in view without them."""
+        if self.fit.is_open:
+            self._scroll.show_below_kept(scaled(LEAST_FORM_PX))
+        else:
+            self._scroll.show_top_if_all_fits()
 
     def _device_row(self) -> QWidget:
         self._device_choice = QWidget()
@@ -367,8 +372,8 @@ class WorkloadPanel(QFrame):
 
     def _order_tabs(self) -> None:
         """Make Tab go through the panel from top to bottom, including parts that were added later."""
-        inputs = (self.workload, *self._actions, self._presets, self._device_choice, self._scroll)
-        parts = (*inputs, self.fit, self.progress, self.snapshot, self.button)
+        inputs = (self.workload, *self._actions, self._presets, self._device_choice, self._stack)
+        parts = (*inputs, self.fit.head, self.fit, self.prediction, self.progress, self.snapshot, self.button)
         widgets = [widget for part in parts for widget in (part, *part.findChildren(QWidget))]
         here = (widget for widget in widgets if widget.window() is self.window())  # not the popup of a combo box
         # Any button of the heading may become its group's tab stop later, but Qt orders only current tab stops.
@@ -384,7 +389,7 @@ class WorkloadPanel(QFrame):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self.fit.set_room(self.height() - ROOMY_HEIGHT, (self.height() - OTHERS_PX) // 2)
+        self.fit.set_roomy(self.height() >= scaled(ROOMY_HEIGHT))
 
     def _summarise(self, text: str) -> None:
         self.workload.setToolTip(plain_tip(text))
@@ -637,7 +642,8 @@ class WorkloadPanel(QFrame):
             form = form_of(spec)
             form.changed.connect(self._form_changed)
             self._forms[name] = form
-            self._stack.addWidget(form)
+            form.hide()
+            self._pages.addWidget(form)
         self._device_choice.setVisible(not isinstance(self._forms[name], ComparisonForm))
         self._offer_to_form()
         self.device.offer(self._devices, ranks=self._with_ranks)
@@ -655,17 +661,9 @@ class WorkloadPanel(QFrame):
         self._device_changed()
 
     def _show_form(self, form: QWidget) -> None:
-        """Bring a form to the front. Hidden forms take no room, or the longest would make the others scroll."""
-        # Pages with an Ignored policy do not contribute to the stack's height.
-        for place in range(self._stack.count()):
-            page = self._stack.widget(place)
-            if page is form:
-                policy = QSizePolicy.Policy.Preferred
-            else:
-                policy = QSizePolicy.Policy.Ignored
-            if page is not None:
-                page.setSizePolicy(QSizePolicy.Policy.Preferred, policy)
-        self._stack.setCurrentWidget(form)
+        """Bring a form to the front."""
+        for page in (self.script, *self._forms.values()):
+            page.setVisible(page is form)
         if self.isVisible():
             self._order_tabs()
         self._scroll.show_top()

@@ -6,15 +6,25 @@ import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic.fields import FieldInfo
-from PySide6.QtCore import QEvent, QObject, QPoint, QSignalBlocker, QSize, Qt
+from PySide6.QtCore import QCoreApplication, QEvent, QObject, QSignalBlocker, QSize, Qt
 from PySide6.QtGui import QAction, QKeyEvent, QKeySequence, QStandardItemModel, QWheelEvent
-from PySide6.QtWidgets import QCheckBox, QComboBox, QLabel, QLineEdit, QStyleOptionComboBox, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QComboBox,
+    QLabel,
+    QLineEdit,
+    QSizePolicy,
+    QStyleOptionComboBox,
+    QVBoxLayout,
+    QWidget,
+)
 
 from gpudash.system.settings import PERCENT
-from gpudash.ui.widgets.labels import polish_again
+from gpudash.ui.widgets.labels import polish_again, wrapped_text
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import GIB, KIB, MIB, format_bytes
 
@@ -98,65 +108,103 @@ class ChoiceField(QComboBox):
             option.currentText = metrics.elidedText(short, Qt.TextElideMode.ElideRight, room)
 
 
-_OF_FORM = (QEvent.Type.LayoutRequest, QEvent.Type.Resize, QEvent.Type.Show)
-_OF_FIELD = (QEvent.Type.FocusIn, QEvent.Type.FocusOut)
-"""Events of a form and of its fields that may move or change a bubble."""
+_OF_FIELD = (
+    QEvent.Type.FocusIn,
+    QEvent.Type.FocusOut,
+    QEvent.Type.Show,
+    QEvent.Type.ShowToParent,
+    QEvent.Type.HideToParent,
+)
+"""Events of a field after which the lines of errors are brought up to date."""
 
 
-class ErrorBubbles(QObject):
-    """Shows the error of a field in a bubble below it, over other content, so that nothing moves.
+LAYOUTS_AROUND = 6
+"""Layouts inside each other, from that of a form's rows to the window's."""
 
-    All invalid fields are marked; the bubble shows the error of the one with the focus, else of the first.
 
-    Args:
-        form: form that contains the fields.
+@dataclass(eq=False)
+class _Checked:
+    """A field, the line below it, and what is wrong with its value; "" while it is valid."""
+
+    control: QWidget
+    line: QLabel
+    error: str = ""
+
+    def fit(self) -> None:
+        """Show the error in lines as wide as the field."""
+        self.line.ensurePolished()
+        self.line.setText(wrapped_text(self.error, self.line.fontMetrics(), self.control.width()))
+
+
+class FieldErrors(QObject):
+    """Shows what is wrong with a field in a line below it, which covers nothing.
+
+    The field that has the focus is not moved while it is typed in: until the focus leaves it, the lines above it stay
+    as they are, and none closes.
     """
-
-    ROOM = 34
-    """Logical pixels that a form leaves below its last field for the bubble."""
 
     def __init__(self, form: QWidget) -> None:
         super().__init__(form)
-        self._form = form
-        self._fields: dict[str, tuple[QWidget, QLabel]] = {}
-        form.installEventFilter(self)
+        self._fields: dict[str, _Checked] = {}
 
-    def add(self, name: str, control: QWidget) -> None:
-        """Register a field called ``name``."""
-        bubble = PlainLabel("", self._form)
-        bubble.setProperty("role", "bubble")
-        bubble.setWordWrap(True)
-        bubble.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
-        bubble.hide()
-        self._fields[name] = control, bubble
+    def add(self, name: str, control: QWidget) -> QLabel:
+        """Register a field called ``name``, below the others; returns the line to lay out under it."""
+        line = PlainLabel(role="error")
+        # Not a label that wraps: in a form layout, its row and others would have a wrong height for a moment.
+        line.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        line.hide()
+        self._fields[name] = _Checked(control, line)
         control.installEventFilter(self)
+        return line
 
     def error(self, name: str) -> str:
         """The error of a field, whether it is visible or not; "" while it is valid."""
-        return self._fields[name][1].text()
+        return self._fields[name].error
 
     def show_errors(self, errors: Mapping[str, str]) -> None:
         """Mark exactly the fields in ``errors``, with these errors."""
-        for name, (control, bubble) in self._fields.items():
-            bubble.setText(errors.get(name, ""))
-            if control.property("invalid") != (name in errors):
-                control.setProperty("invalid", name in errors)
-                polish_again(control)
-        self._place()
+        for name, field in self._fields.items():
+            field.error = errors.get(name, "")
+            if field.control.property("invalid") != (name in errors):
+                field.control.setProperty("invalid", name in errors)
+                polish_again(field.control)
+        typed_in = next((field.control for field in self._fields.values() if field.control.hasFocus()), None)
+        self._show(typed_in)
 
-    def _place(self) -> None:
-        seen = [field for field in self._fields.values() if field[1].text() and field[0].isVisibleTo(self._form)]
-        said = next((field for field in seen if field[0].hasFocus()), seen[0] if seen else None)
-        for control, bubble in self._fields.values():
-            bubble.setVisible(said is not None and bubble is said[1])
-            if not bubble.isHidden():
-                corner = control.mapTo(self._form, QPoint(0, control.height() + 1))
-                bubble.setGeometry(corner.x(), corner.y(), control.width(), bubble.heightForWidth(control.width()))
-                bubble.raise_()
+    def _show(self, typed_in: QWidget | None) -> None:
+        """Bring the lines up to date, but for those that would move the field ``typed_in``."""
+        before = self._lines()
+        above = typed_in is not None
+        for field in self._fields.values():
+            above = above and field.control is not typed_in
+            if field.line.parentWidget() is None:
+                continue
+            if field.control.isHidden() or not (field.error or typed_in):
+                field.line.hide()
+            elif not above and field.error:
+                field.line.setMinimumHeight(0)
+                field.fit()
+                field.line.show()
+            elif not above:
+                field.line.setMinimumHeight(field.line.height())
+                field.line.clear()
+        if before == self._lines():
+            return
+        # Until all that is around it is laid out, too, the form is squeezed into the height that it had; left to the
+        # event loop, that takes a turn for each layout, and is seen.
+        for _layout in range(LAYOUTS_AROUND):
+            QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest)
+
+    def _lines(self) -> list[tuple[bool, str]]:
+        return [(field.line.isHidden(), field.line.text()) for field in self._fields.values()]
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if event.type() in (_OF_FORM if watched is self._form else _OF_FIELD):
-            self._place()
+        if event.type() in _OF_FIELD:
+            self._show(None)
+        elif event.type() is QEvent.Type.Resize:
+            for field in self._fields.values():
+                if field.control is watched and field.error:
+                    field.fit()
         return False
 
 

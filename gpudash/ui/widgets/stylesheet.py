@@ -57,8 +57,6 @@ QLabel[role="figure-small"] { font-weight: bold; }
 QLabel[role="good-small"] { color: $good; font-weight: bold; }
 QLabel[role="bad-small"] { color: $critical; font-weight: bold; }
 QLabel[role="error"] { color: $critical; }
-QLabel[role="bubble"] { color: $critical; background: $panel; border: 1px solid $critical; border-radius: 4px;
-    padding: 1px 5px; }
 QLabel[role="group"] { color: $muted; font-weight: bold; padding-top: 4px; }
 QLabel[role="good"] { color: $good; }
 QLabel[role="warn"] { color: $warn; }
@@ -90,14 +88,15 @@ QToolButton { background: transparent; border: 1px solid transparent; border-rad
 QToolButton:hover { background: $button_hover; }
 QToolButton:focus { border-color: $accent; }
 QToolButton:checked { background: $button; }
-QToolButton[role="browse"] { background: $button; border-color: $border; padding: 3px 7px 2px 7px; }
+QToolButton[role="browse"] { background: $button; border-color: $border; padding: 3px 7px 2px 7px; min-height: 17px; }
 QToolButton[role="browse"]:hover { background: $button_hover; border-color: $muted; }
 QToolButton[role="browse"]:focus { border-color: $accent; }
 QToolButton[role="browse"]:disabled { color: $muted; background: $panel; }
 QToolButton[role="fold"] { color: $text; padding: 1px 2px; text-align: left; min-height: 22px; }
 QToolButton[role="fold"]:checked { background: transparent; }
 QToolButton[role="fold"]:disabled { color: $muted; }
-QToolButton[role="legend"] { color: $muted; padding: 3px 2px; margin: 0px; border-radius: 3px; font-size: 8pt; }
+QToolButton[role="legend"] { color: $muted; min-height: 16px; padding: 3px 2px; margin: 0px; border-radius: 3px;
+    font-size: 8pt; }
 QToolButton[role="legend"][popupMode="2"] { padding-right: 14px; }
 QToolButton[role="legend"]:checked { background: transparent; }
 QToolButton[role="legend"]:hover { background: $button_hover; }
@@ -184,6 +183,7 @@ QStatusBar QLabel { color: $muted; }
 
 QScrollArea { background: transparent; border: 0px; }
 QScrollArea > QWidget > QWidget[role="scrolled"] { background: transparent; }
+QWidget[role="kept"] { background: $panel; }
 QScrollBar:vertical { background: transparent; width: 10px; margin: 0px; }
 QScrollBar:horizontal { background: transparent; height: 10px; margin: 0px; }
 QScrollBar::handle { background: $border; border-radius: 4px; min-height: 24px; min-width: 24px; margin: 1px; }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from array import array
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -72,6 +74,24 @@ def search(notes: list[str], *, find_need: bool | None = None) -> NeedSearch:
         FullCard(Target("cuda:0", "", GIB, GIB), 0),
         notes.append,
     )
+
+
+def test_the_time_that_a_rerun_may_take_counts_down_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = search([])
+    doing: list[str] = []
+
+    class Watched(Rerun):
+        def find(self) -> Need:
+            for self.seconds, self.waited_s in ((0.0, 0.0), (5.0, 0.0), (12.0, 4.0), (60.0, 4.0)):
+                doing.append(asked.doing)
+            raise RemedyFailsError(Remedy("none"))
+
+    monkeypatch.setattr(finding, "NumberlessRun", Watched)
+    with suppress(RemedyFailsError):
+        asked.explained(out_of_memory())
+    left = [re.search(r"about (\d+) s left at most", text) for text in doing]
+    assert [match and int(match[1]) for match in left] == [20, 15, 12, None]
+    assert "the processors are busy" in doing[-1] and asked.doing == ""
 
 
 def test_remedies_are_tried_for_some_minutes_and_the_others_where_the_user_asks_for_it(tried: list[Remedy]) -> None:

@@ -45,7 +45,7 @@ from gpudash.session.watching.need.whole_run import WholeRun
 from gpudash.session.watching.request import WatchRequest
 from gpudash.system.foreign_files import read_regular
 from gpudash.telemetry.explanation import Explanation, Need, Remedy
-from gpudash.units import format_duration
+from gpudash.units import format_duration, format_left
 
 TRIALS_S = 300.0
 """Remedies are tried for so long, seconds, where the user did not ask for it; the one that is being tried then is the
@@ -64,9 +64,6 @@ class NeedSearch:
         failed: facts about it.
         card: card whose memory ran out.
         note: callback for progress messages, each a sentence.
-
-    Attributes:
-        doing: what is being done, with its time limit, and without a full stop; "" between two reruns.
     """
 
     def __init__(
@@ -84,7 +81,7 @@ class NeedSearch:
         self._failed = failed
         self._card = card
         self._note = note
-        self.doing = ""
+        self._what = ""
         self._requested = request.find_need is True
         self._running: ProgramRerun | None = None
         self._is_left = False
@@ -98,6 +95,17 @@ class NeedSearch:
         if running is None:
             return 0.0
         return running.seconds
+
+    @property
+    def doing(self) -> str:
+        """What is being done, with what is left of its time limit, without a full stop; "" between two reruns."""
+        running = self._running
+        if running is None or running.is_requested:
+            return self._what
+        left_s = running.limit_s - (running.seconds - running.waited_s)
+        if left_s <= 0:
+            return f"{self._what}, longer than it should take: the processors are busy"
+        return f"{self._what}, about {format_left(left_s)} left at most, longer on busy processors"
 
     def leave(self) -> None:
         """End the search; its results so far stay."""
@@ -280,11 +288,11 @@ class NeedSearch:
             else:
                 limit = f", about {format_duration(run.limit_s)} at most, longer on busy processors"
             self._note(f"{what}{limit}; Ctrl+C leaves it.")
-            self.doing = f"{what}{limit}"
+            self._what = what
             return run.find()
         finally:
             self._running = None
-            self.doing = ""
+            self._what = ""
 
     def _numberless(self, found: Explanation, remedy: Remedy | None) -> NumberlessRun:
         requested = self._requested and remedy is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpudash.devices.names import Device, simulated_card
+from gpudash.devices.names import Device, known_product, simulated_card
 from gpudash.devices.simulated_cards import address_of, exact_text, is_program_card
 from gpudash.memory.predicting.card_text import CardsAnswer
 from gpudash.memory.request_log import RequestLog
@@ -155,7 +155,7 @@ class ShownDevice:
         used = {content.key: content.used or 0.0 for content in contents}
         shown = self.key
         selected = next((key for key, device in by_key.items() if device.uuid == shown), "")
-        if self.is_scripts_own:
+        if self.is_scripts_own and not self._session.running:  # while it runs, where it does is marked
             selected = self._card_of_script()
         live = self._session.live
         made = live.machine.simulated.chosen if live is not None else frozenset()
@@ -167,6 +167,12 @@ class ShownDevice:
             [key for key, device in by_key.items() if device.uuid not in made],
             inviting=self.on_first_screen,
         )
+
+    @property
+    def simulated_names(self) -> list[str]:
+        """Names of the session's simulated cards that a run can use."""
+        usable = [one for one in self._session.devices() if one.simulated and one.problem is None]
+        return [known_product(one.product) or one.name for one in usable if not is_program_card(one.name)]
 
     def _simulated_devices(self) -> dict[str, Device]:
         """The session's simulated cards that a run can use, by the cards' keys; of equal ones the first."""

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QSplitter
-
 from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs
+from gpudash.ui.widgets.layouts import GripSplitter
 
 
-class PlotsAndTables(QSplitter):
+class PlotsAndTables(GripSplitter):
     """Gives the tables the same height for every tab, and the plots the rest.
 
     A height that was dragged stays while the tables are open.
     """
 
     def __init__(self, tabs: LowerTabs) -> None:
-        super().__init__(Qt.Orientation.Vertical)
-        self.setChildrenCollapsible(False)
+        super().__init__("Height of the tables")
         self._tabs = tabs
         self._balanced: tuple[int, bool] | None = None
         self._dragged = 0
@@ -38,6 +35,7 @@ class PlotsAndTables(QSplitter):
         if self._balanced == state:
             return
         self._balanced = state
+        self.set_adjustable(not self._tabs.collapsed)
         height = self.height() - self.handleWidth()
         lower = self._dragged or self._tabs.usual_height(height)
         if self._tabs.collapsed:
