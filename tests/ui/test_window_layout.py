@@ -455,6 +455,17 @@ def test_a_wide_window_has_a_wider_panel_for_longer_names(open_window: OpenWindo
     assert panel.width() == before
 
 
+@pytest.mark.parametrize("size", [(1280, 960), (1280, 600)], ids=["all in view", "scrolled"])
+def test_fields_end_where_the_button_that_starts_ends(open_window: OpenWindow, size: tuple[int, int]) -> None:
+    window = open_window(FakeSession().feed(10), size=size)
+    panel = window.workspace.dashboard.panel
+    (area,) = (each for each in panel.findChildren(QScrollArea) if each.accessibleName() == "Fields of the workload")
+    layout = area.widget().layout()
+    assert layout is not None
+    fields = area.widget().mapTo(panel, layout.contentsRect().topRight()).x()
+    assert fields == panel.button.mapTo(panel, panel.button.rect().topRight()).x()
+
+
 def test_for_an_audience_nothing_is_kept_free_below_the_plots(open_window: OpenWindow) -> None:
     window = open_window(busy_session(), size=(1280, 800))
     dashboard = window.workspace.dashboard

@@ -335,7 +335,8 @@ class StillScrollArea(QScrollArea):
         layout = self._content.layout()
         assert layout is not None
         bar = self.verticalScrollBar()
-        layout.setContentsMargins(0, 0, 0 if bar.isVisibleTo(self) else bar.sizeHint().width(), 0)
+        # Not the bar's size hint: it is that of an unstyled bar until the first time it is shown.
+        layout.setContentsMargins(0, 0, 0 if bar.isVisibleTo(self) else BAR_PX, 0)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if watched is self.verticalScrollBar():
