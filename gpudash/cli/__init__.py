@@ -62,7 +62,8 @@ def build_app(argv: Sequence[str]) -> App:
         if not command.function:
             continue
         if command.panel == ABOUT:
-            app.command(command.function, name=name, group=about)
+            # Without an epilogue of its own it would end with the examples of the whole program.
+            app.command(command.function, name=name, group=about, help_epilogue="")
         else:
             app.command(command.function, name=name, help_epilogue=command.epilogue)
     # A word that is a command by now is neither `run` nor `estimate`, which alone need the specs.

@@ -210,8 +210,14 @@ def peak_text(history: History, moment: int, found: Explanation) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Remedies; why they may not be enough, or ""; the cause in the program, if known; changes of which one alone may
-    be too little; and the need of a replay to the end of the step.
+    """What would help, and how sure that is.
+
+    Attributes:
+        remedies: changes that help, the best first.
+        note: why they may not be enough; "" if they are.
+        cause: the cause in the program, in words; "" if unknown.
+        savings: changes of which one alone may be too little.
+        need: what a replay to the end of the step needs.
     """
 
     remedies: tuple[Remedy, ...]
@@ -320,7 +326,7 @@ def _put_off(remedies: Sequence[Remedy], found: Explanation, capacity: int, unti
         until: how long, if another growth is the cause.
     """
     rate = round(sum(growth.bytes_per_step for growth in found.growing))
-    is_known = sum(growth.bytes for growth in found.growing) >= LEAST_KEPT
+    is_known = rate > 0 and sum(growth.bytes for growth in found.growing) >= LEAST_KEPT
     made = []
     for remedy in remedies:
         puts_off = until

@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from gpudash.devices.names import (
     OFFERED_BYTES,
@@ -75,6 +75,10 @@ NOT_KEPT = (
 """Remark in the program of a recorded run on a GPU."""
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
 class Machine:
     """The devices of a live session. Any thread may ask; the session's thread alone tells it of torch.
 
@@ -96,11 +100,11 @@ class Machine:
         self._host = host
         self._monitor = monitor
         self._store = store
-        # `link` and `gpus` are called with every record: what was made is kept beside what it was made from.
+        # These are asked for with every record, or some twenty times a frame.
+        self._torch_gpus = _Kept(gpus_by_torch)
+        self._torch_devices = _Kept(torch_devices)
+        self._cuda_order = _Kept(cuda_order)
         self._seen: tuple[tuple[Gpu, ...], bool] = ((), False)
-        self._by_torch: tuple[object, tuple[Gpu, ...]] = (None, ())
-        self._order: tuple[object, CudaOrder] = (None, CudaOrder(()))
-        self._of_torch: tuple[object, list[Device]] = (None, [])
         self._linked: tuple[tuple[Gpu, ...], dict[str, str]] = ((), {})
         self._energy = EnergyCounters(store)
         self._released_s = -math.inf
@@ -108,17 +112,10 @@ class Machine:
     @property
     def gpus(self) -> tuple[Gpu, ...]:
         """Every GPU NVML lists, also those torch does not see, then those torch alone knows and the simulated ones."""
-        return *self._monitor.gpus, *self._gpus_by_torch(), *self.simulated.gpus
-
-    def _gpus_by_torch(self) -> tuple[Gpu, ...]:
-        """Asked for with every record, and another only once torch or NVML tells of others."""
-        seen = (self._monitor.gpus, self.torch)
-        if self._by_torch[0] != seen:
-            found: tuple[Gpu, ...] = ()
-            if self.torch is not None and self.torch.get("devices"):
-                found = gpus_by_torch(self.cuda_order(), self.torch)
-            self._by_torch = (seen, found)
-        return self._by_torch[1]
+        by_torch: tuple[Gpu, ...] = ()
+        if self.torch is not None and self.torch.get("devices"):
+            by_torch = self._torch_gpus(self.cuda_order(), self.torch)
+        return *self._monitor.gpus, *by_torch, *self.simulated.gpus
 
     @property
     def host_capacity_source(self) -> str:
@@ -135,21 +132,13 @@ class Machine:
         problem = self.simulated.problem
         if not problem and self.torch is not None:
             problem = self.torch.get("simulator_problem")
-        return [self.host, *self._torch_devices(), *self.simulated.devices(problem)]
-
-    def _torch_devices(self) -> list[Device]:
-        """Asked for some twenty times a frame, as `cuda_order` is."""
-        seen = (self.cuda_order(), self.torch)
-        if self._of_torch[0] != seen:
-            self._of_torch = (seen, torch_devices(*seen))
-        return self._of_torch[1]
+        by_torch = self._torch_devices(self.cuda_order(), self.torch)
+        return [self.host, *by_torch, *self.simulated.devices(problem)]
 
     def cuda_order(self) -> CudaOrder:
         """torch's numbering of the GPUs NVML lists."""
-        seen = (self._monitor.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER"))
-        if self._order[0] != seen:
-            self._order = (seen, cuda_order(*seen))
-        return self._order[1]
+        visible, order = os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER")
+        return self._cuda_order(self._monitor.gpus, visible, order)
 
     def default_device(self) -> str:
         """Where a run of the session takes place unless told otherwise: on the first simulated card that was asked for
@@ -431,6 +420,20 @@ class Machine:
         text = ", ".join(_listed(gpu) for gpu in gpus) or "no GPU"
         details = {"gpus": [asdict(gpu) for gpu in gpus], "torch_names": names}
         return Note(time_s=time_s, topic=Topic.GPUS, text=text, details=details)
+
+
+class _Kept(Generic[P, T]):
+    """A function that is called again only when its arguments differ from those of the last call."""
+
+    def __init__(self, function: Callable[P, T]) -> None:
+        self._function = function
+        self._last: tuple[object, T] | None = None
+
+    def __call__(self, *args: P.args, **options: P.kwargs) -> T:
+        given = (args, options)
+        if self._last is None or self._last[0] != given:
+            self._last = (given, self._function(*args, **options))
+        return self._last[1]
 
 
 def _listed(gpu: Gpu) -> str:

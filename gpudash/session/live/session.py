@@ -85,7 +85,7 @@ SHOWN_FAULT = 200
 """Characters shown of an exception's message."""
 
 LEFT = {"text": "gpudash was ended before it had stopped.", "signals": []}
-"""Of a run that did not end in time, as the result of a program tells what gpudash has sent."""
+"""Outcome of a run that had not ended when gpudash closed, in the form that a watched program's outcome has."""
 
 _POLL_S = 0.1
 """Longest the session thread sleeps without a record, so that the recorder's commits stay due."""
@@ -615,12 +615,11 @@ class Session:
         try:
             act()
         except Exception as error:
-            logger.exception("%s", trouble if record is None else f"{_named(record)} {trouble}")
-            what = type(error).__name__
-            if record is None:
-                sentence = trouble
-            else:
+            sentence = trouble
+            if record is not None:
                 sentence = f"{_named(record)} {trouble}"
+            logger.exception("%s", sentence)
+            what = type(error).__name__
             fault = f"{sentence}: {what}"
             if fault not in self._broken and len(self._broken) < MOST_FAULTS:
                 # Noted before the warning is taken, which may fail in the same way: that ends the recursion.

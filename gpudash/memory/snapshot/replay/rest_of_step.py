@@ -208,76 +208,99 @@ def _earlier(kinds: Ints, begin: int) -> int | None:
 
 def _continued(run: _Run, cycle: _Cycle) -> _Run:
     """A run up to its failed request, followed by what it did from the beginning of a cycle on."""
-    program = run.program
-    end = run.end
-    operations = program.operations[:end]
-    specials = list(program.specials)
-    size = list(program.size)
-    stream = list(program.stream)
-    pool = list(program.pool)
-    before = set(cycle.later.values())
-    # block of the cycle → its counterpart in the added step; blocks still alive are their own from the start
-    now = {block: after for block, after in cycle.later.items() if after not in cycle.freed}
-    renewed = set(cycle.renewed)
-    dropped = False
-    copies: list[int] = []
-    begin = end
-
-    for place, operation in enumerate(program.operations[cycle.begin : end], cycle.begin):
+    repeated = _Repetition(run, cycle)
+    begin = run.end
+    for place, operation in enumerate(run.program.operations[cycle.begin : run.end], cycle.begin):
         if place == run.begin:
-            begin = len(operations)
-        special = None
-        if operation >= SPECIAL:
-            special = program.specials[operation - SPECIAL]
-        if 0 <= operation < SPECIAL or (special is not None and special[0] == AT):
-            if special is None:
-                block = operation
-            else:
-                block = special[1]
-            # As in `zero_grad`, before the step's first gradient: the remaining gradients are all freed together.
-            if block in renewed and not dropped:
-                operations += [~gradient for gradient in cycle.renewed]
-                dropped = True
-            # What the cycle created and never freed, and no later step created again, is created once: do not repeat
-            # it.
-            if block in cycle.freed or block in before or block in renewed:
-                now[block] = len(size)
-                copies.append(block)
-                operations.append(len(size))
-                size.append(size[block])
-                stream.append(stream[block])
-                pool.append(pool[block])
-        elif operation < 0:
-            # Frees of blocks from before the cycle have already happened.
-            if ~operation in now:
-                operations.append(~now.pop(~operation))
-        elif special is not None and special[0] in (WAIT, DONE):
-            kind, block, address, amount = special
-            # A wait or its end is repeated for the counterpart of its block.
-            if block in now:
-                operations.append(SPECIAL + len(specials))
-                specials.append((kind, now[block], address, amount))
-        else:
-            operations.append(operation)
+            begin = len(repeated.operations)
+        repeated.add(operation)
     # The failed request comes again, after a whole step: it may fail again, or succeed.
-    operations.append(program.operations[end])
-    # Added operations have no events of their own: if one fails, it counts at the failed request.
-    events = np.full(len(operations), program.events[end])
-    events[:end] = program.events[:end]
-    longer = replace(
-        program,
-        operations=operations,
-        events=events,
-        specials=specials,
-        size=size,
-        stream=stream,
-        pool=pool,
-        windows=_windows(program.windows, end, len(operations), len(program.size)),
-    )
+    repeated.operations.append(run.program.operations[run.end])
     # A copy has the kind of its original; the request stays last.
-    kinds = np.concatenate((run.kinds[:-1], run.kinds[copies], run.kinds[-1:]))
-    fresh = {len(program.size) + number for number, block in enumerate(copies) if block in run.gradients}
-    return _Run(longer, len(operations) - 1, begin, kinds, run.gradients | fresh)
+    kinds = np.concatenate((run.kinds[:-1], run.kinds[repeated.copies], run.kinds[-1:]))
+    blocks = len(run.program.size)
+    fresh = {blocks + number for number, block in enumerate(repeated.copies) if block in run.gradients}
+    return _Run(repeated.program(), len(repeated.operations) - 1, begin, kinds, run.gradients | fresh)
+
+
+class _Repetition:
+    """A program that is continued with operations of its own, each for the counterparts of its blocks.
+
+    Attributes:
+        operations: those up to the failed request, then the added ones.
+        copies: the block that each added block is a counterpart of.
+    """
+
+    def __init__(self, run: _Run, cycle: _Cycle) -> None:
+        self._run = run
+        self._cycle = cycle
+        whole = run.program
+        self.operations = whole.operations[: run.end]
+        self.copies: list[int] = []
+        self._specials = list(whole.specials)
+        self._size = list(whole.size)
+        self._stream = list(whole.stream)
+        self._pool = list(whole.pool)
+        # Of each block of the cycle its counterpart; one that is still alive is its own from the start.
+        self._counterparts = {block: after for block, after in cycle.later.items() if after not in cycle.freed}
+        # What the cycle created and never freed, and no later step created again, is created once: it is not repeated.
+        self._repeated = cycle.freed | set(cycle.later.values()) | set(cycle.renewed)
+        self._frees_gradients = True
+
+    def add(self, operation: int) -> None:
+        """Repeat an operation of the program."""
+        if operation < 0:
+            self._free(~operation)
+            return
+        if operation < SPECIAL:
+            self._allocate(operation)
+            return
+        kind, block, address, amount = self._run.program.specials[operation - SPECIAL]
+        if kind == AT:
+            self._allocate(block)
+        elif kind not in (WAIT, DONE):
+            self.operations.append(operation)
+        elif block in self._counterparts:
+            # A wait or its end is repeated for the counterpart of its block.
+            self.operations.append(SPECIAL + len(self._specials))
+            self._specials.append((kind, self._counterparts[block], address, amount))
+
+    def _allocate(self, block: int) -> None:
+        # As in `zero_grad`, before the step's first gradient: the remaining gradients are all freed together.
+        if block in self._cycle.renewed and self._frees_gradients:
+            self.operations += [~gradient for gradient in self._cycle.renewed]
+            self._frees_gradients = False
+        if block not in self._repeated:
+            return
+        self._counterparts[block] = len(self._size)
+        self.copies.append(block)
+        self.operations.append(len(self._size))
+        self._size.append(self._size[block])
+        self._stream.append(self._stream[block])
+        self._pool.append(self._pool[block])
+
+    def _free(self, block: int) -> None:
+        # Blocks from before the cycle have been freed already.
+        if block in self._counterparts:
+            self.operations.append(~self._counterparts.pop(block))
+
+    def program(self) -> TraceProgram:
+        """The program with what was added."""
+        whole = self._run.program
+        end = self._run.end
+        # Added operations have no events of their own: if one fails, it counts at the failed request.
+        events = np.full(len(self.operations), whole.events[end])
+        events[:end] = whole.events[:end]
+        return replace(
+            whole,
+            operations=self.operations,
+            events=events,
+            specials=self._specials,
+            size=self._size,
+            stream=self._stream,
+            pool=self._pool,
+            windows=_windows(whole.windows, end, len(self.operations), len(whole.size)),
+        )
 
 
 def _freed_before(program: TraceProgram, end: int) -> set[int]:

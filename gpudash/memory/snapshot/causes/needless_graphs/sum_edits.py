@@ -7,7 +7,7 @@ that loss, and clears gradients where the sum is reset. If the training could ch
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -323,6 +323,9 @@ class _Accumulation:
 
     def carries_on(self) -> bool:
         """Whether an iteration uses a variable or collection that may have the graph of the previous one."""
+        return self._reads_a_variable_again() or self._reads_a_collection()
+
+    def _reads_a_variable_again(self) -> bool:
         inside = list(ast.walk(self.loop))
         rebound = self._rebound()
         for node in inside:
@@ -330,17 +333,18 @@ class _Accumulation:
                 continue
             if node is self._rescales or node.value is None or is_plain(node.value):
                 continue
-            for part in (part for target in _targets(node) for part in ast.walk(target)):
-                if not isinstance(part, ast.Name):
-                    continue
-                if part.id in rebound and part.id not in _names_read(inside, rebound[part.id]):
+            for name in _names_within(_targets(node)):
+                if name.id in rebound and name.id not in _names_read(inside, rebound[name.id]):
                     continue
                 # A variable that is never read in the loop carries nothing on.
-                if not isinstance(part.ctx, ast.Store) or part.id in _names_read(inside):
+                if not isinstance(name.ctx, ast.Store) or name.id in _names_read(inside):
                     return True
+        return False
+
+    def _reads_a_collection(self) -> bool:
         collected = set(self._collected())
         read: list[ast.expr] = []
-        for node in inside:
+        for node in ast.walk(self.loop):
             if isinstance(node, ast.Subscript):
                 read.append(node.value)
             elif isinstance(node, ast.Call):
@@ -364,9 +368,9 @@ class _Accumulation:
                 until = node.end_lineno or node.lineno
             if isinstance(node, ast.With | ast.For | ast.AsyncFor | ast.While):
                 statements += node.body
-            for part in (part for target in given for part in ast.walk(target) if isinstance(part, ast.Name)):
-                if isinstance(part.ctx, ast.Store):
-                    found[part.id] = min(until, found.get(part.id, until))
+            for name in _names_within(given):
+                if isinstance(name.ctx, ast.Store):
+                    found[name.id] = min(until, found.get(name.id, until))
         return found
 
     def _written(self, differentiated: ast.expr) -> str | None:
@@ -557,6 +561,14 @@ def _targets(node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> Sequence[ast.e
     if isinstance(node, ast.Assign):
         return node.targets
     return [node.target]
+
+
+def _names_within(nodes: Iterable[ast.AST]) -> Iterator[ast.Name]:
+    """The variables that stand anywhere in ``nodes``."""
+    for node in nodes:
+        for part in ast.walk(node):
+            if isinstance(part, ast.Name):
+                yield part
 
 
 def _names_read(nodes: Sequence[ast.AST], until: int | None = None) -> set[str]:
