@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gpudash.memory.frames import Frame
-from gpudash.memory.request_log import Request, RequestLog
+from gpudash.memory.request_log import NEVER, Request, RequestLog
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK, Palette
@@ -203,3 +203,24 @@ def test_the_legend_names_what_the_ribbons_are_of_while_there_are_any(stack: Plo
     assert key is not None and key.texts == ["other tensors"], "curves make room for it"
     _shown(stack, _log(20_000), 0.0, 10.0)
     assert plot.legend.levels == []
+
+
+def test_the_legend_names_the_largest_categories_first(stack: PlotStack) -> None:
+    log = RequestLog()
+    size = {"small": MIB, "large": 400 * MIB, "next": 40 * MIB}
+    events = len(size) * 20
+    numbers = np.arange(events)
+    log.replace(
+        (numbers / 10, np.zeros(events + 1, np.int64)),
+        (
+            np.arange(len(size)),
+            np.full(len(size), NEVER),
+            np.array(list(size.values())),
+            np.arange(len(size)),
+            np.arange(len(size)),
+        ),
+        [(Frame("/home/me/train.py", line, "step"),) for line in range(len(size))],
+        tuple(size),
+    )
+    _shown(stack, log, 1.0, 4.0)
+    assert stack.plots[0].legend.levels == ["large", "next", "small"]
