@@ -97,10 +97,6 @@ class RibbonsLayer(Layer):
         if log is not None and ground is not None and extent is not None:
             low = max(geometry.origin_s + geometry.x_low, extent[0], float(ground.times[0]))
             high = min(geometry.origin_s + geometry.x_high, extent[1])
-            if extent[1] == high > low:
-                a_pixel = (geometry.y_high - geometry.y_low) / geometry.area.height()
-                known_until = _unchanged_until(log.allocations(), ground, (low, high), a_pixel)
-                high = min(geometry.origin_s + geometry.x_high, known_until)
             if high - low >= geometry.seconds_per_pixel:
                 self._lay_out(log, geometry, ground, low, high, before)
         self.setVisible(self.picture is not None)
@@ -118,23 +114,26 @@ class RibbonsLayer(Layer):
     ) -> None:
         found = log.allocations()
         area = geometry.area
-        left = geometry.x_of(low)
-        place = QRectF(left, area.top(), geometry.x_of(high) - left, area.height())
-        columns = columns_of(place)
-        begin, end = np.searchsorted(found.place, (low, high))
+        scale = area.height() / (geometry.y_high - geometry.y_low)
         most = BEGINS_AT
         if before is not None:
             most = ENDS_AT
-        if end - begin >= most * columns:
+        begin, end = np.searchsorted(found.place, (low, high))
+        if end - begin >= most * (high - low) / geometry.seconds_per_pixel:
             return
+        unseen = _unseen(found, ground, low, high)
+        if high >= found.place[-1]:
+            unchanged_until = _unchanged_until(ground, high, float(found.level[-1]) + unseen, 1 / scale)
+            high = min(geometry.origin_s + geometry.x_high, unchanged_until)
+        left = geometry.x_of(low)
+        place = QRectF(left, area.top(), geometry.x_of(high) - left, area.height())
+        columns = columns_of(place)
         middles = low + (np.arange(columns) + 0.5) * (high - low) / columns
         floor, roof = (np.interp(middles, ground.times, edge) - geometry.y_low for edge in (ground.base, ground.roof))
         # Nothing is drawn where what the ribbons lie on is unknown: they would slide to the next reading.
         missing = ground.missing_at(middles)
         floor[missing] = roof[missing] = np.inf
-        scale = area.height() / (geometry.y_high - geometry.y_low)
-        base = floor + _unseen(found, ground, low, high)
-        around = RibbonGround(base, roof, ground.idle.rgba())
+        around = RibbonGround(floor + unseen, roof, ground.idle.rgba())
         spare = None
         if before is not None:
             spare = before.pixels
@@ -169,22 +168,21 @@ def _unseen(found: Allocations, ground: Ground, low: float, high: float) -> floa
     return max(0.0, float((ground.allocated[inside] - known).min()))
 
 
-def _unchanged_until(found: Allocations, ground: Ground, span: tuple[float, float], a_pixel: float) -> float:
+def _unchanged_until(ground: Ground, since: float, held: float, a_pixel: float) -> float:
     """The session time until which readings are as the last request left them: nothing was allocated or freed.
 
     Args:
-        span: the range that is shown; it ends with the last request.
+        since: session time of the last request.
+        held: bytes that tensors held after it.
         a_pixel: bytes, the difference between two readings that are drawn alike.
     """
-    low, high = span
-    held = found.level[-1] + _unseen(found, ground, low, high)
-    behind = int(np.searchsorted(ground.times, high, "right"))
+    behind = int(np.searchsorted(ground.times, since, "right"))
     # negated, so that an unknown reading is one that differs
     differing = np.flatnonzero(~(np.abs(ground.allocated[behind:] - held) < a_pixel))
     last = len(ground.times) - 1
     if len(differing):
         last = behind + int(differing[0]) - 1
-    return max(high, float(ground.times[last]))
+    return max(since, float(ground.times[last]))
 
 
 def stayed_text(log: RequestLog, span: tuple[float, float]) -> str:

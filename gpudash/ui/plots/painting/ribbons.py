@@ -151,7 +151,7 @@ class RibbonPicture:
         for them, so that it stays while the view moves.
         """
         # a sample of the columns is enough to tell large from small
-        held = np.diff(self.shown.tops[:, ::RANKED_BY], axis=0, prepend=0.0).sum(axis=1)
+        held = np.diff(self.shown.tops[:, ::RANKED_BY].sum(axis=1), prepend=0.0)
         of_line = {site: 0.0 for site in sorted(self.shown.site.tolist()) if site != OTHERS}
         for site, size in zip(self.shown.site.tolist(), held.tolist(), strict=True):
             if site != OTHERS:
