@@ -53,7 +53,7 @@ def measure() -> dict[str, float]:
     app.processEvents()
     # as wide a range as there is dissolves here, where the window shows its readings
     layer.BEGINS_AT = float("inf")
-    layer.WHOLE_AT = 1e9
+    layer.ENDS_AT = float("inf")
 
     def frames(share: float) -> float:
         found = []

@@ -103,6 +103,25 @@ def test_no_figure_of_the_read_out_moves_as_a_change_is_pointed_at(window: MainW
     assert readout.grab().toImage() != whole
 
 
+def test_a_column_without_figures_has_no_heading(window: MainWindow) -> None:
+    readout = window.workspace.dashboard.plots.readout
+    heading = readout.rect()
+    heading.setLeft(heading.right() - SIDE_PX - scaled(THEN_PX) + 8)
+    # the second line of text: below the time of the figures
+    line = readout.fontMetrics().height()
+    heading.setTop(line + 4)
+    heading.setHeight(line)
+
+    def is_empty() -> bool:
+        image = readout.grab(heading).toImage()
+        colours = {image.pixelColor(x, y).name() for x in range(image.width()) for y in range(image.height())}
+        return len(colours) == 1
+
+    assert is_empty()
+    point_at(row(window, "batch 8"))
+    assert not is_empty()
+
+
 def test_the_keyboard_looks_at_a_change_as_the_pointer_does(window: MainWindow) -> None:
     button = row(window, CHECKPOINTING.change).button
     assert button is not None

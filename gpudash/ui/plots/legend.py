@@ -481,32 +481,39 @@ class Legend(QWidget):
     def _fit(self) -> None:
         """Fit the row. The room for "only" goes first, then the values and names of levels, except the first level's
         name. Then entries move into a menu, from the last to the first, those marked ``aside`` before the others.
-        Curve names are never cut, and the title before the name of the first level.
+        Curve names are never cut, and the title before the name of the first level. The menu also names the levels for
+        which the row has no room.
         """
         margins = self._row.contentsMargins()
         room = self.width() - margins.left() - margins.right() - 10
         if self._hidden:
             room -= self._chip.sizeHint().width() + 4
         more = 0
-        if self._entries:
-            self._more.setText(f"{len(self._entries)} more")
+        if self._entries or self._levels.levels:
+            self._more.setText(f"{len(self._entries) + len(self._levels.levels)} more")
             more = max(scaled(MORE_PX), self._more.sizeHint().width())
         self._fit_title(room - self._levels.first_width - more)
         room -= self._title.sizeHint().width()
         widths = [entry.least_width for entry in self._entries]
-        spare = max(room - sum(widths), min(self._levels.least_width, room - scaled(MORE_PX)))
-        room -= self._levels.fit(spare)
+        used = self._levels.fit(max(room - sum(widths), min(self._levels.least_width, room - more)))
+        if self._levels.unnamed:
+            # Once more, beside the button whose menu has their names.
+            room -= more
+            used = self._levels.fit(max(room - sum(widths), min(self._levels.least_width, room)))
+            more = 0
+        room -= used
         roomy = sum(widths) + scaled(ONLY_PX) * len(widths) <= room
         # Sorted for `pop`: entries that may move aside come last, and among equals the last one.
         shown = sorted(range(len(widths)), key=lambda position: self._entries[position].spec.aside)
         if not roomy and sum(widths) > room:
-            while shown and sum(widths[position] for position in shown) + scaled(MORE_PX) > room:
+            while shown and sum(widths[position] for position in shown) + more > room:
                 shown.pop()
         for position, entry in enumerate(self._entries):
             entry.set_roomy(roomy)
             entry.setVisible(position in shown)
-        self._more.setVisible(len(shown) < len(widths))
-        self._more.setText(f"{len(widths) - len(shown)} more")
+        aside = len(widths) - len(shown) + len(self._levels.unnamed)
+        self._more.setVisible(aside > 0)
+        self._more.setText(f"{aside} more")
 
     def _fit_title(self, room: int) -> None:
         """Show the title, cut where ``room`` is too small for it."""
@@ -514,8 +521,10 @@ class Legend(QWidget):
         tip = ""
         if self._title.sizeHint().width() > room:
             elided = Qt.TextElideMode.ElideRight
-            least = scaled(LEAST_NAME_PX)
-            self._title.setText(self._title.fontMetrics().elidedText(self._whole_title, elided, max(least, room)))
+            metrics = self._title.fontMetrics()
+            # A label can be two pixels wider than the text was cut to: its width and that of its frame are rounded up.
+            width = max(scaled(LEAST_NAME_PX), room - 2)
+            self._title.setText(metrics.elidedText(self._whole_title, elided, width))
             tip = self._whole_title
         self._title.setToolTip(plain_tip(tip))
 
@@ -528,6 +537,8 @@ class Legend(QWidget):
                 action = menu.addAction(entry.icon, without_mnemonics(name), partial(self.toggle, name))
                 action.setCheckable(True)
                 action.setChecked(name not in self._hidden)
+        for level in self._levels.unnamed:
+            menu.addAction(QIcon(_sample(level, self.devicePixelRatioF())), without_mnemonics(level.text))
 
     def _clicked(self, name: str, alone: bool) -> None:
         if alone:
@@ -590,6 +601,18 @@ def paint_sample(painter: QPainter, level: PlotLevel, left: int, middle: int) ->
         pen.setDashPattern(_DASHED_SWATCHES[level.style])
     painter.setPen(pen)
     painter.drawLine(left, middle, left + scaled(SWATCH_PX - 4), middle)
+
+
+def _sample(level: PlotLevel, ratio: float) -> QPixmap:
+    """A level's sample as a picture of its own, for a menu."""
+    side = scaled(SWATCH_PX)
+    pixmap = QPixmap(QSize(side, side) * ratio)
+    pixmap.setDevicePixelRatio(ratio)
+    pixmap.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(pixmap)
+    paint_sample(painter, level, scaled(2), side // 2)
+    painter.end()
+    return pixmap
 
 
 def paint_swatch(painter: QPainter, spec: CurveSpec, palette: Palette) -> None:

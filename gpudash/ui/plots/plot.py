@@ -438,7 +438,7 @@ class TimePlot(QWidget):
         """The bands that the ribbons cover: allocated, and idle above it; ``None`` without ribbons."""
         at = self._allocated_band
         ribbons = self.canvas.ribbons
-        if at is None or ribbons.picture is None or ribbons.share < 1.0:
+        if at is None or ribbons.picture is None:
             return None
         place = ribbons.picture.place
         return Cover((at, at + 1), geometry.time_at(place.left()), geometry.time_at(place.right()))

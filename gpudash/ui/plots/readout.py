@@ -160,7 +160,8 @@ class Readout(PaintedWidget):
             painter.setFont(font)
             changing = _is_changing(rows)
             if changing:
-                self._paint_columns(painter, QRectF(SIDE_PX, top, width, line))
+                then = any(row.then for row, _ in rows)
+                self._paint_columns(painter, QRectF(SIDE_PX, top, width, line), then=then)
             top += line
             for row, value in rows:
                 font.setBold(row.kind == "sum")
@@ -169,12 +170,13 @@ class Readout(PaintedWidget):
                 top += line
             top += 0.3 * line
 
-    def _paint_columns(self, painter: QPainter, place: QRectF) -> None:
-        """Paint the headings of the two columns of values."""
+    def _paint_columns(self, painter: QPainter, place: QRectF, *, then: bool) -> None:
+        """Paint the headings of the two columns of values; of the second only if it has any."""
         right = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
         painter.drawText(place.adjusted(0, 0, -scaled(THEN_PX), 0), right, "now")
-        painter.setPen(QColor(self._palette.text))
-        painter.drawText(place, right, "then")
+        if then:
+            painter.setPen(QColor(self._palette.text))
+            painter.drawText(place, right, "then")
 
     def _paint_row(
         self, painter: QPainter, metrics: QFontMetricsF, place: QRectF, row: Row, value: str, *, changing: bool

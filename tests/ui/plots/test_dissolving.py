@@ -8,12 +8,12 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gpudash.memory.frames import Frame
-from gpudash.memory.request_log import Request, RequestLog
+from gpudash.memory.request_log import NEVER, Request, RequestLog
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.telemetry.store import Store
-from gpudash.ui.colours import DARK, Palette
+from gpudash.ui.colours import DARK, Palette, mixed
 from gpudash.ui.plots.legend import LevelKey
-from gpudash.ui.plots.painting.dissolving import dissolved, stayed_text
+from gpudash.ui.plots.painting.dissolving import BEGINS_AT, ENDS_AT, stayed_text
 from gpudash.ui.plots.painting.ribbons import SHADES
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
@@ -76,7 +76,7 @@ def _point(stack: PlotStack, time_s: float, size: float) -> QPointF:
 def test_each_allocation_is_painted_where_its_bytes_and_its_life_are(stack: PlotStack, palette: Palette) -> None:
     _shown(stack, _log(), 5.0, 5.1)
     canvas = stack.plots[0].canvas
-    assert canvas.ribbons.isVisible() and canvas.ribbons.share == 1.0
+    assert canvas.ribbons.isVisible()
     image = canvas.grab().toImage()
     ratio = image.devicePixelRatio()
 
@@ -139,9 +139,70 @@ def test_without_requests_the_plot_is_as_it_was(stack: PlotStack) -> None:
     assert stack.plots[0].canvas.ribbons.picture is None
 
 
-@pytest.mark.parametrize(("events", "share"), [(0.1, 1.0), (8.0, 1.0), (16.0, 0.5), (32.0, 0.0), (900.0, 0.0)])
-def test_it_dissolves_by_and_by(events: float, share: float) -> None:
-    assert dissolved(events) == pytest.approx(share)
+def _palette_colours(palette: Palette) -> set[str]:
+    """The colours that a pixel of the memory plot may have besides those of grid and labels."""
+    panel = QColor(palette.panel)
+    kinds = [QColor(palette.curves[name]) for name in palette.curves]
+    return {mixed(kind, panel, shade).name() for kind in kinds for shade in SHADES} | {panel.name()}
+
+
+@IN_BOTH_THEMES
+@pytest.mark.parametrize("density", [1.0, 6.0, 12.0, 24.0, 31.0, 40.0, 60.0])
+def test_at_any_density_every_pixel_has_a_colour_that_the_legend_has(
+    stack: PlotStack, palette: Palette, density: float
+) -> None:
+    _shown(stack, None, 0.0, 10.0)
+    (plot,) = stack.plots
+    log = _log(round(density * plot.canvas.area.width() / 3))
+    _shown(stack, log, 0.0, 10.0)
+    assert (plot.canvas.ribbons.picture is not None) == (density < BEGINS_AT)
+    image = plot.canvas.grab().toImage()
+    ratio = image.devicePixelRatio()
+    colours = _palette_colours(palette)
+    written = [label.rect for label in plot.labels()]
+    lines = [_point(stack, float(time_s), 0).x() for time_s in range(11)]
+    sampled = 0
+    for x in np.linspace(plot.canvas.area.left() + 5, plot.canvas.area.right() - 5, 90):
+        if min(abs(x - line) for line in lines) < 3:
+            continue  # a line of the grid
+        for size in (CONTEXT / 3, CONTEXT + 60 * MIB, CONTEXT + 330 * MIB, CONTEXT + 430 * MIB):
+            at = QPointF(x, _point(stack, 0.0, size).y())
+            if any(room.contains(at) for room in written):
+                continue
+            sampled += 1
+            assert image.pixelColor(round(at.x() * ratio), round(at.y() * ratio)).name() in colours, (x, size)
+    assert sampled > 150
+
+
+def test_a_view_that_follows_a_program_does_not_switch_to_and_fro(stack: PlotStack) -> None:
+    _shown(stack, None, 0.0, 10.0)
+    ribbons, columns = stack.plots[0].canvas.ribbons, stack.plots[0].canvas.area.width()
+    between, above = (BEGINS_AT + ENDS_AT) / 2, ENDS_AT * 1.1
+
+    def visible_at(density: float) -> bool:
+        _shown(stack, _log(round(density * columns / 3)), 0.0, 10.0)
+        return ribbons.isVisible()
+
+    found = [visible_at(density) for density in (between, BEGINS_AT / 2, between, above, between)]
+    assert found == [False, True, True, False, False]
+
+
+def test_behind_the_last_request_ribbons_go_on_while_readings_are_the_same(stack: PlotStack) -> None:
+    """A run that has failed holds its memory until it ends, and asks for nothing any more."""
+    log = RequestLog()
+    for number in range(40):
+        log.take([Request(3.91 + number / 1000, ("held", number), 10 * MIB, HELD)])
+    log.take([Request(4.05, "last", MIB // 2, KEPT)])
+    _shown(stack, log, 3.0, 9.0)
+    ribbons = stack.plots[0].canvas.ribbons
+    for time_s in (4.03, 6.0, 8.9):
+        assert "train.py:2" in ribbons.text_at(_point(stack, time_s, CONTEXT + 15 * MIB)), time_s
+    allocated = stack.plots[0].spec.curves[1]
+    stack.store.append(allocated.key, 10.1, 100 * MIB)
+    stack.store.append(allocated.key, 10.9, 100 * MIB)
+    _shown(stack, log, 3.0, 10.9)
+    assert "train.py:2" in ribbons.text_at(_point(stack, 9.9, CONTEXT + 15 * MIB))
+    assert ribbons.text_at(_point(stack, 10.5, CONTEXT + 15 * MIB)) == "", "something was freed of which nobody told"
 
 
 def test_a_range_names_what_was_born_in_it_and_stayed(stack: PlotStack) -> None:
@@ -203,3 +264,24 @@ def test_the_legend_names_what_the_ribbons_are_of_while_there_are_any(stack: Plo
     assert key is not None and key.texts == ["other tensors"], "curves make room for it"
     _shown(stack, _log(20_000), 0.0, 10.0)
     assert plot.legend.levels == []
+
+
+def test_the_legend_names_the_largest_categories_first(stack: PlotStack) -> None:
+    log = RequestLog()
+    size = {"small": MIB, "large": 400 * MIB, "next": 40 * MIB}
+    events = len(size) * 20
+    numbers = np.arange(events)
+    log.replace(
+        (numbers / 10, np.zeros(events + 1, np.int64)),
+        (
+            np.arange(len(size)),
+            np.full(len(size), NEVER),
+            np.array(list(size.values())),
+            np.arange(len(size)),
+            np.arange(len(size)),
+        ),
+        [(Frame("/home/me/train.py", line, "step"),) for line in range(len(size))],
+        tuple(size),
+    )
+    _shown(stack, log, 1.0, 4.0)
+    assert stack.plots[0].legend.levels == ["large", "next", "small"]

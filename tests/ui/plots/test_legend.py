@@ -6,12 +6,12 @@ from itertools import pairwise
 
 import pytest
 from PySide6.QtCore import QRect, Qt
-from PySide6.QtWidgets import QApplication, QLabel
+from PySide6.QtWidgets import QApplication, QLabel, QToolButton
 from pytestqt.qtbot import QtBot
 
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.ui.colours import DARK
-from gpudash.ui.plots.legend import Legend, LevelKey
+from gpudash.ui.plots.legend import Legend, LegendEntry, LevelKey
 from gpudash.ui.plots.overlay import PATCH, PlotLevel
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.widgets.theme import restyle
@@ -105,6 +105,30 @@ def test_what_memory_holds_is_named_before_any_line_across_the_plot_but_the_firs
     for width in range(1400, 560, -4):
         first, *others = key_at(legend, width).texts
         assert first.startswith("capacity") and others[: len(kinds)] == list(kinds), width
+
+
+def test_the_menu_names_with_its_colour_what_the_line_has_no_room_for(qtbot: QtBot) -> None:
+    found = Legend("MEMORY sim:0", CURVES, DARK)
+    qtbot.addWidget(found)
+    colours = {"weights": "#0000ff", "optimizer state": "#ff00ff", "gradients": "#ffaa00", "activations": "#00aa00"}
+    found.set_levels([CAPACITY, *(PlotLevel(kind, kind, math.nan, colours[kind], PATCH) for kind in colours)])
+    found.show()
+    (button,) = [one for one in found.findChildren(QToolButton) if one.menu() is not None]
+    fewest = len(CURVES)
+    for width in range(1400, 260, -20):
+        shown = [text for text in key_at(found, width).texts if not text.endswith("…")]
+        button.menu().aboutToShow.emit()
+        listed = {action.text(): action.icon() for action in button.menu().actions()}
+        entries = [entry.spec.name for entry in found.findChildren(LegendEntry) if entry.isVisible()]
+        named = [text.removesuffix(" 24.0 GiB") for text in (*shown, *listed)]
+        assert sorted([*named, *entries]) == sorted(["capacity", *colours, *(curve.name for curve in CURVES)]), width
+        assert button.isVisible() == bool(listed) and (not listed or button.text() == f"{len(listed)} more")
+        for kind in colours.keys() & listed.keys():
+            patch = listed[kind].pixmap(18, 18).toImage()
+            seen = {patch.pixelColor(x, y).name() for x in range(patch.width()) for y in range(patch.height())}
+            assert colours[kind] in seen
+        fewest = min(fewest, len(shown))
+    assert fewest <= 1, "a line so narrow that most names are in the menu"
 
 
 @pytest.mark.parametrize("title", ["MEMORY sim:0", "MEMORY NVIDIA GeForce RTX 4090 Laptop GPU, cuda:0"])

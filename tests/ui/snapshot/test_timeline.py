@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -149,6 +150,33 @@ def test_the_capacity_is_a_line_where_it_is_known(qtbot: QtBot, palette: Palette
     image = view.grab().toImage()
     line = {image.pixelColor(x, round(frame.y_of(200 * MIB)) + up).name() for x in range(300, 340) for up in (-1, 0)}
     assert palette.curves["capacity"] in line
+
+
+@pytest.mark.parametrize("width", [300, 500, 700, 1100])
+@pytest.mark.parametrize("ooms", [(4, 9, 14), (30, 60, 97), (2, 50, 52, 98), tuple(range(0, 99, 7))])
+def test_no_label_lies_on_another_and_that_of_the_capacity_makes_way_for_marks(
+    qtbot: QtBot, palette: Palette, ooms: tuple[int, ...], width: int
+) -> None:
+    """Every out-of-memory is near the capacity, whose name lies along its line."""
+    count, full = 100, 200 * MIB
+    sizes = np.full(count + 1, full - 4 * MIB, np.int64)
+    sizes[26] = full
+    view = Timeline(palette)
+    qtbot.addWidget(view)
+    view.resize(width, 260)
+    view.show_levels(Levels(sizes, sizes, None, (), full, 25, ooms))
+    view.grab()
+    frame = view.frame()
+    assert frame is not None
+    capacity, *others = view.labels
+    assert capacity.text == "room for PyTorch 200 MiB"
+    assert {"OOM"} <= {label.text for label in others} <= {"OOM", "peak"}
+    for one, other in combinations(view.labels, 2):
+        assert not one.rect.intersects(other.rect), (one, other)
+    assert all(frame.area.contains(label.rect) for label in view.labels)
+    if ooms == (4, 9, 14) and width >= 700:  # there is room at the other end of the line
+        marks = [QPointF(view.x_of(moment), frame.y_of(float(sizes[moment + 1]))) for moment in (*ooms, 25)]
+        assert not any(capacity.rect.contains(mark) for mark in marks)
 
 
 def test_nothing_to_draw_is_nothing_drawn(qtbot: QtBot, palette: Palette) -> None:

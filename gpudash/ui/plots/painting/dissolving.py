@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,8 +18,11 @@ from gpudash.ui.plots.painting.layers import Label, Layer
 from gpudash.ui.plots.painting.ribbons import OTHER_LINES, RibbonPicture, columns_of
 from gpudash.units import format_bytes, format_count
 
-BEGINS_AT, WHOLE_AT = 32.0, 8.0
-"""Events per pixel column below which the plot begins to dissolve, and below which it shows ribbons alone."""
+BEGINS_AT, ENDS_AT = 32.0, 48.0
+"""Events per pixel column below which ribbons replace the band, and above which the band replaces them again.
+
+Between the two nothing changes, so that a view that follows a program does not switch to and fro.
+"""
 
 MOST_STAYED = 8
 """Source lines to name among those whose allocations stayed."""
@@ -62,13 +64,11 @@ class RibbonsLayer(Layer):
 
     Attributes:
         picture: the drawn ribbons; ``None`` if there are none.
-        share: how far the band has dissolved into ribbons, from 0 to 1.
     """
 
     def __init__(self, font: QFont, palette: Palette) -> None:
         super().__init__(-15)
         self.picture: RibbonPicture | None = None
-        self.share = 0.0
         self._palette = palette
         self._clip = QRectF()
         self._font = font
@@ -114,29 +114,31 @@ class RibbonsLayer(Layer):
     ) -> None:
         found = log.allocations()
         area = geometry.area
+        scale = area.height() / (geometry.y_high - geometry.y_low)
+        most = BEGINS_AT
+        if before is not None:
+            most = ENDS_AT
+        begin, end = np.searchsorted(found.place, (low, high))
+        if end - begin >= most * (high - low) / geometry.seconds_per_pixel:
+            return
+        unseen = _unseen(found, ground, low, high)
+        if high >= found.place[-1]:
+            unchanged_until = _unchanged_until(ground, high, float(found.level[-1]) + unseen, 1 / scale)
+            high = min(geometry.origin_s + geometry.x_high, unchanged_until)
         left = geometry.x_of(low)
         place = QRectF(left, area.top(), geometry.x_of(high) - left, area.height())
         columns = columns_of(place)
-        begin, end = np.searchsorted(found.place, (low, high))
-        self.share = dissolved((end - begin) / columns)
-        if not self.share:
-            return
         middles = low + (np.arange(columns) + 0.5) * (high - low) / columns
         floor, roof = (np.interp(middles, ground.times, edge) - geometry.y_low for edge in (ground.base, ground.roof))
         # Nothing is drawn where what the ribbons lie on is unknown: they would slide to the next reading.
         missing = ground.missing_at(middles)
         floor[missing] = roof[missing] = np.inf
-        scale = area.height() / (geometry.y_high - geometry.y_low)
-        font = None
-        if self.share == 1.0:
-            font = self._font
-        base = floor + _unseen(found, ground, low, high)
-        around = RibbonGround(base, roof, ground.idle.rgba())
+        around = RibbonGround(floor + unseen, roof, ground.idle.rgba())
         spare = None
         if before is not None:
             spare = before.pixels
         self.picture = RibbonPicture(
-            log, found, low, high, place, scale, self._palette, around=around, font=font, spare=spare
+            log, found, low, high, place, scale, self._palette, around=around, font=self._font, spare=spare
         )
         self._clip = area
 
@@ -150,18 +152,8 @@ class RibbonsLayer(Layer):
         if self.picture is None:
             return
         painter.setClipRect(self._clip)
-        painter.setOpacity(self.share)
+        # Opaque: over the band each colour would become one that nothing names.
         self.picture.paint(painter)
-        painter.setOpacity(1.0)
-
-
-def dissolved(events_a_column: float) -> float:
-    """How far a plot has dissolved into ribbons at this density of events per pixel column, from 0 to 1."""
-    if events_a_column <= WHOLE_AT:
-        return 1.0
-    if events_a_column >= BEGINS_AT:
-        return 0.0
-    return math.log(BEGINS_AT / events_a_column) / math.log(BEGINS_AT / WHOLE_AT)
 
 
 def _unseen(found: Allocations, ground: Ground, low: float, high: float) -> float:
@@ -174,6 +166,23 @@ def _unseen(found: Allocations, ground: Ground, low: float, high: float) -> floa
         return 0.0
     known = found.level[np.searchsorted(found.place, ground.times[inside], "right")]
     return max(0.0, float((ground.allocated[inside] - known).min()))
+
+
+def _unchanged_until(ground: Ground, since: float, held: float, a_pixel: float) -> float:
+    """The session time until which readings are as the last request left them: nothing was allocated or freed.
+
+    Args:
+        since: session time of the last request.
+        held: bytes that tensors held after it.
+        a_pixel: bytes, the difference between two readings that are drawn alike.
+    """
+    behind = int(np.searchsorted(ground.times, since, "right"))
+    # negated, so that an unknown reading is one that differs
+    differing = np.flatnonzero(~(np.abs(ground.allocated[behind:] - held) < a_pixel))
+    last = len(ground.times) - 1
+    if len(differing):
+        last = behind + int(differing[0]) - 1
+    return max(since, float(ground.times[last]))
 
 
 def stayed_text(log: RequestLog, span: tuple[float, float]) -> str:

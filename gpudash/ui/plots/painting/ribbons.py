@@ -5,6 +5,7 @@ The plots of live and recorded runs and the snapshot page share it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -144,11 +145,22 @@ class RibbonPicture:
 
     @property
     def categories(self) -> list[str]:
-        """What the ribbons hold, each category once; in the order in which the program first asked for them, so that
-        it stays while the view moves."""
-        shown = set(self.shown.site.tolist())
-        lines = enumerate(self._log.lines)
-        return list(dict.fromkeys(line.category for number, line in lines if number in shown))
+        """What the ribbons hold, each category once, the largest first.
+
+        Those of which one is less than twice as large as the other are in the order in which the program first asked
+        for them, so that it stays while the view moves.
+        """
+        # a sample of the columns is enough to tell large from small
+        held = np.diff(self.shown.tops[:, ::RANKED_BY].sum(axis=1), prepend=0.0)
+        of_line = {site: 0.0 for site in sorted(self.shown.site.tolist()) if site != OTHERS}
+        for site, size in zip(self.shown.site.tolist(), held.tolist(), strict=True):
+            if site != OTHERS:
+                of_line[site] += size
+        total: dict[str, float] = {}
+        for site, size in of_line.items():
+            category = self._log.lines[site].category
+            total[category] = total.get(category, 0.0) + size
+        return sorted(total, key=lambda category: -math.frexp(total[category])[1])
 
     def _labels_of(self, ribbon: int) -> Sequence[str]:
         """Labels for a ribbon, the longest first; if negative, for adjacent ribbons of the same line."""

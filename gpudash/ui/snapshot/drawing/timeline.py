@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
-from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QMarginsF, QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
     QColor,
     QFontMetricsF,
@@ -25,6 +27,7 @@ from gpudash.drawing.ribbons import Allocations
 from gpudash.memory.request_log import RequestLog
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.painting.geometry import Geometry
+from gpudash.ui.plots.painting.layers import Label
 from gpudash.ui.plots.painting.ribbons import RibbonPicture
 from gpudash.ui.plots.view import SharedAxis
 from gpudash.ui.snapshot.drawing.levels import Axis, Ints, Levels, band_runs, extremes
@@ -41,6 +44,9 @@ MOST_MARKS = 50
 
 MARKS_APART = 14
 """Logical pixels. The peak's mark is left out if it is closer than this to an out-of-memory mark."""
+
+MARK_PX = 8
+"""Logical pixels around a mark's moment that it may cover."""
 
 NARROWEST_EVENTS = 8
 NARROWEST_S = 1e-6
@@ -90,7 +96,7 @@ class Timeline(QWidget):
         self._panning: tuple[float, float] | None = None
         self._dragged: int | None = None
         self._curves: QPixmap | None = None
-        self._labels: list[QRectF] = []
+        self._labels: list[Label] = []
         self.setAccessibleName("When: allocated and reserved memory")
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setMouseTracking(True)
@@ -225,47 +231,72 @@ class Timeline(QWidget):
             return True
         return super().event(event)
 
+    @property
+    def labels(self) -> list[Label]:
+        """The labels of the capacity and of the marks, as last painted."""
+        return list(self._labels)
+
     def _draw_marks(self, painter: QPainter, frame: Geometry) -> None:
-        assert self.levels is not None and self._axis is not None
-        self._labels = []
-        for moment in self.levels.ooms[-MOST_MARKS:]:
-            self._draw_mark(painter, frame, moment, "OOM", QColor(self._palette.critical), cross=True)
+        assert self.levels is not None
+        critical = QColor(self._palette.critical)
+        marks = [(self._point(frame, moment), "OOM", critical) for moment in self.levels.ooms[-MOST_MARKS:]]
         at = self.x_of(self.levels.peak)
         if all(abs(self.x_of(moment) - at) > MARKS_APART for moment in self.levels.ooms):
-            self._draw_mark(painter, frame, self.levels.peak, "peak", QColor(self._palette.text), cross=False)
+            marks.append((self._point(frame, self.levels.peak), "peak", QColor(self._palette.text)))
+        low, high = frame.area.left() - 1, frame.area.right() + 1
+        marks = [mark for mark in marks if low <= mark[0].x() <= high]
+        for point, text, colour in marks:
+            _draw_mark(painter, point, colour, cross=text == "OOM")
+        self._labels = []
+        self._draw_capacity_label(painter, frame, [point for point, _text, _colour in marks])
+        for point, text, colour in marks:
+            self._draw_mark_label(painter, frame, point, text, colour)
 
-    def _draw_mark(
-        self, painter: QPainter, frame: Geometry, moment: int, text: str, colour: QColor, *, cross: bool
-    ) -> None:
+    def _point(self, frame: Geometry, moment: int) -> QPointF:
         assert self.levels is not None and self._axis is not None
-        at = QPointF(frame.x_of(self._axis.place(moment)), frame.y_of(float(self.levels.at(moment)[0])))
-        if not frame.area.left() - 1 <= at.x() <= frame.area.right() + 1:
+        return QPointF(frame.x_of(self._axis.place(moment)), frame.y_of(float(self.levels.at(moment)[0])))
+
+    def _draw_capacity_label(self, painter: QPainter, frame: Geometry, marks: Sequence[QPointF]) -> None:
+        """Name the capacity below or above its line, at the end where no mark is."""
+        if self.levels is None or self.levels.capacity is None:
             return
-        painter.setPen(QPen(colour, 2 if cross else 1))
-        painter.setBrush(colour)
-        if cross:
-            painter.drawLine(at + QPointF(-4, -4), at + QPointF(4, 4))
-            painter.drawLine(at + QPointF(-4, 4), at + QPointF(4, -4))
-        else:
-            painter.drawPolygon(QPolygonF([at, at + QPointF(-5, -8), at + QPointF(5, -8)]))
+        y = frame.y_of(self.levels.capacity)
+        text = f"room for PyTorch {format_bytes(self.levels.capacity)}"
         metrics = QFontMetricsF(painter.font())
-        wide = metrics.horizontalAdvance(text)
-        top = max(frame.area.top(), at.y() - metrics.height() - 2)
-        sides = [QRectF(left - 3, top, wide + 6, metrics.height()) for left in (at.x() + 8, at.x() - 8 - wide)]
-        free = (side for side in sides if side.right() < frame.area.right() and not self._covers(side))
+        wide, high = metrics.horizontalAdvance(text) + 6, metrics.height()
+        lefts = (frame.area.left() + 4, frame.area.right() - wide - 4)
+        places = [QRectF(left, top, wide, high) for top in (y + 2, y - 2 - high) for left in lefts]
+        around = QMarginsF(MARK_PX, MARK_PX, MARK_PX, MARK_PX)
+        free = (
+            place
+            for place in places
+            if place.top() >= frame.area.top() and not any((place + around).contains(mark) for mark in marks)
+        )
+        self._draw_label(painter, Label(text, next(free, places[0])), QColor(self._palette.critical))
+
+    def _draw_mark_label(self, painter: QPainter, frame: Geometry, point: QPointF, text: str, colour: QColor) -> None:
+        """Name a mark above or below it where nothing else is written; if there is no such place, nowhere."""
+        metrics = QFontMetricsF(painter.font())
+        wide, high = metrics.horizontalAdvance(text), metrics.height()
+        tops = (max(frame.area.top(), point.y() - high - 2), point.y() + 4)
+        lefts = (point.x() + 8, point.x() - 8 - wide)
+        places = [QRectF(left - 3, top, wide + 6, high) for top in tops for left in lefts]
+        free = (place for place in places if frame.area.contains(place) and not self._covers(place))
         place = next(free, None)
-        if place is None:
-            return
-        self._labels.append(place)
+        if place is not None:
+            self._draw_label(painter, Label(text, place), colour)
+
+    def _draw_label(self, painter: QPainter, label: Label, colour: QColor) -> None:
+        self._labels.append(label)
         ground = QColor(self._palette.panel)
         ground.setAlphaF(0.8)
-        painter.fillRect(place, ground)
+        painter.fillRect(label.rect, ground)
         painter.setPen(colour)
-        painter.drawText(place, Qt.AlignmentFlag.AlignCenter, text)
+        painter.drawText(label.rect, Qt.AlignmentFlag.AlignCenter, label.text)
 
     def _covers(self, place: QRectF) -> bool:
         """Whether a label already covers the rectangle."""
-        return any(label.intersects(place) for label in self._labels)
+        return any(label.rect.intersects(place) for label in self._labels)
 
     def _draw_moments(self, painter: QPainter, frame: Geometry) -> None:
         assert self._axis is not None
@@ -424,6 +455,16 @@ class Timeline(QWidget):
             super().keyPressEvent(event)
 
 
+def _draw_mark(painter: QPainter, at: QPointF, colour: QColor, *, cross: bool) -> None:
+    painter.setPen(QPen(colour, 2 if cross else 1))
+    painter.setBrush(colour)
+    if cross:
+        painter.drawLine(at + QPointF(-4, -4), at + QPointF(4, 4))
+        painter.drawLine(at + QPointF(-4, 4), at + QPointF(4, -4))
+    else:
+        painter.drawPolygon(QPolygonF([at, at + QPointF(-5, -8), at + QPointF(5, -8)]))
+
+
 def highest(levels: Levels) -> float:
     """The top of the axis in bytes: above the curves, and above the capacity if it is known."""
     most = int(max(levels.reserved.max(initial=0), levels.allocated.max(initial=0), levels.capacity or 0))
@@ -472,7 +513,7 @@ class Picture:
         self._starts = axis.starts(frame.x_low, frame.x_high, self._columns)
 
     def draw(self, painter: QPainter) -> None:
-        """Draw the grid, the phases, the curves, and the capacity with its label."""
+        """Draw the grid, the phases, the curves and the line of the capacity."""
         painter.save()
         self._draw_grid(painter)
         painter.setClipRect(self._frame.area.adjusted(0, -BAND_HEIGHT - 2, 1, 1))
@@ -569,11 +610,3 @@ class Picture:
         y = self._frame.y_of(capacity)
         painter.setPen(QPen(QColor(self._palette.curves["capacity"]), 1.5, Qt.PenStyle.DashLine))
         painter.drawLine(QPointF(self._frame.area.left(), y), QPointF(self._frame.area.right(), y))
-        text = f"room for PyTorch {format_bytes(capacity)}"
-        metrics = QFontMetricsF(painter.font())
-        place = QRectF(self._frame.area.left() + 4, y + 2, metrics.horizontalAdvance(text) + 6, metrics.height())
-        ground = QColor(self._palette.panel)
-        ground.setAlphaF(0.8)
-        painter.fillRect(place, ground)
-        painter.setPen(QColor(self._palette.critical))
-        painter.drawText(place, Qt.AlignmentFlag.AlignCenter, text)
