@@ -124,6 +124,14 @@ def test_a_python_without_torch_is_answered_with_the_one_that_has_it(
     settle(window)
     assert panel.script.script().python == str(python) and session.scripts.begun[-1].command[0] == str(python)
     assert not shown.use_python.isVisible()
+    elsewhere = tmp_path / "other" / "train.py"
+    elsewhere.parent.mkdir()
+    elsewhere.write_text("import torch\n")
+    panel.take_script(elsewhere)
+    assert panel.script.script().python == ""
+    panel.take_script(tmp_path / "train.py", "--batch 4")
+    assert panel.script.script().python == str(python), "it is remembered for the scripts of its folder"
+    assert panel.script.script().arguments == "--batch 4"
 
 
 def test_where_no_python_has_torch_the_field_for_one_is_named(

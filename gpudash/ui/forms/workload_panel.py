@@ -435,11 +435,11 @@ class WorkloadPanel(QFrame):
         """Whether the user's own program is selected rather than a workload."""
         return bool(self.workload.currentData() == WATCH)
 
-    def take_script(self, path: Path) -> None:
-        """Select the user's own program, and fill in its file."""
+    def take_script(self, path: Path, arguments: str = "") -> None:
+        """Select the user's own program, and fill in its file and its arguments, as typed in a shell."""
         if not self._running:
             self.workload.setCurrentIndex(self.workload.findData(WATCH))
-            self.script.take_file(path)
+            self.script.take_file(path, arguments)
 
     def take_model(self, path: Path, *, task: str | None = None) -> None:
         """Select a model by its config, fill in its folder or name, and choose the task."""
