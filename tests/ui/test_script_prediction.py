@@ -203,6 +203,19 @@ def test_how_long_stopping_may_take_is_said_while_there_is_something_to_stop(
     panel.change_fields({"width": 1024, "depth": 24, "batch": 64})
     settle(window)
     assert caution(panel) == ""
+    session.settings = session.settings.model_copy(update={"isolate": False})
     session.start()
     settle(window)
     assert caution(panel).startswith("Stop takes effect after the current operation, up to ")
+
+
+def test_a_run_in_its_own_process_does_not_wait_for_its_operation_when_stopped(
+    window: MainWindow, session: FakeSession
+) -> None:
+    panel = window.workspace.dashboard.panel
+    panel.workload.setCurrentIndex(panel.workload.findData("training"))
+    panel.change_fields({"width": 1024, "depth": 24, "batch": 64})
+    assert session.settings.isolate
+    session.start()
+    settle(window)
+    assert panel.is_on() and caution(panel) == ""

@@ -230,6 +230,7 @@ class Dashboard(PlotsPage):
     def _connect_live(self, live: Session, fit: FitFollower) -> None:
         """Connect what starts and stops runs, and what predicts them."""
         self.panel.is_on = lambda: live.running
+        self.panel.is_isolated = lambda: live.settings.isolate
         self.panel.stop_requested.connect(self._stop_run)
         self.panel.answered.connect(self._answer_press)
         self.result.verdict.again.connect(self._run_again)
