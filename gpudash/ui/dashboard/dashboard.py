@@ -562,7 +562,7 @@ class Dashboard(PlotsPage):
 
     def refresh_figures(self) -> None:
         """Update cards, tables and text."""
-        session, store, live = self.session, self.session.store, self.session.live
+        session, store, live = self.session, self.runs.store(), self.session.live
         self.shown_device.choose_awaited()
         stop = None
         after_end = ""
@@ -574,7 +574,7 @@ class Dashboard(PlotsPage):
             self._program_ended = True
             self._hold_run()
         with store.lock:
-            self.tabs.refresh(store, self.view.selection, self.figures.refresh())
+            self.tabs.refresh(store, self.view.selection, self.figures.refresh(store))
             # The strip may leave the reason out only while the newest run's result is shown beside the plots.
             ended = self.shown_result.why_ended()
             progress = store.run
