@@ -64,6 +64,9 @@ def build_app(argv: Sequence[str]) -> App:
         if command.panel == ABOUT:
             # Without an epilogue of its own it would end with the examples of the whole program.
             app.command(command.function, name=name, group=about, help_epilogue="")
+        elif name == "open" and "--" in argv:
+            # `--` never reaches a command's function, so decide here whether a script's arguments follow.
+            app.command("gpudash.cli.recordings.open:open_script", name=name, help_epilogue=command.epilogue)
         else:
             app.command(command.function, name=name, help_epilogue=command.epilogue)
     # A word that is a command by now is neither `run` nor `estimate`, which alone need the specs.
@@ -336,6 +339,8 @@ ELSEWHERE = {
 
 _OTHER_FLAG = re.compile(r"Did you mean (--[\w-]+) instead of (--[\w-]+)\?")
 
+_UNKNOWN_FLAG = re.compile(r"Unknown option: (-[\w-]+)\. Did you mean (-[\w-]+)\?")
+
 
 def _require_command(app: App, argv: Sequence[str]) -> None:
     # Before the parser sees it: it would pass the word to the default command as an argument.
@@ -387,4 +392,7 @@ def _sentence(error: BaseException) -> str:
     other = _OTHER_FLAG.search(said)
     if other is not None:
         return f"There is no {other[2]}; it is {other[1]}."
+    unknown = _UNKNOWN_FLAG.match(said)
+    if unknown is not None:
+        return f"There is no {unknown[1]}; did you mean {unknown[2]}?"
     return said

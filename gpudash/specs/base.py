@@ -213,7 +213,7 @@ def gpu_only(device: str, *choices: Choice) -> dict[Choice, str]:
 
 
 class StopCaution(str):
-    """A caution that is of use only during the run: how long stopping it may take."""
+    """A caution of use only during a run that has no process of its own to kill: how long stopping it may take."""
 
 
 def long_operation(seconds: float, what: str) -> list[str]:

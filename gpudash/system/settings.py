@@ -30,6 +30,15 @@ def recordings_folder() -> Path:
     return data_folder() / "recordings"
 
 
+def recording_path(path: Path) -> Path:
+    """The recording that is meant by ``path``: a bare name that is not in the working folder is looked up among the
+    recordings."""
+    kept = recordings_folder() / path.name
+    if len(path.parts) != 1 or path.exists() or not kept.is_file():
+        return path
+    return kept
+
+
 def reports_folder() -> Path:
     """Where the out-of-memory reports of watched programs are written."""
     return data_folder() / "reports"

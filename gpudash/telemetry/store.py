@@ -11,6 +11,7 @@ import threading
 from array import array
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -222,6 +223,18 @@ class Store:
                 shown.event_count = end.event_count - (len(end.events) - len(shown.events))
                 shown.markers = type(end.markers)(mark for mark in end.markers if mark.time_s <= shown.newest_s)
             self._show(time_s, shown)
+
+    def at(self, time_s: float) -> Store:
+        """A store to read from that answers for another moment and shares everything else. The caller must not hold the
+        lock.
+
+        Raises:
+            Exception: as `seek`.
+        """
+        with self.lock:
+            other = copy(self)
+        other.seek(time_s)
+        return other
 
     def replace(self, other: Store) -> None:
         """Replace the content by that of ``other``, and move to its end; ``other`` must not be used afterwards."""

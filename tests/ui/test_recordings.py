@@ -19,6 +19,7 @@ from gpudash.session.recordings.loading import Progress
 from gpudash.session.recordings.opener import OpenedRecording
 from gpudash.telemetry.recording.facts import set_run_text
 from gpudash.telemetry.recording.recorder import Recorder, RecordingError
+from gpudash.telemetry.records import Output, RunEnd, RunStarted
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import LIGHT
 from gpudash.ui.recordings.document import RecordingDocument
@@ -26,8 +27,8 @@ from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import format_moment
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_document import opened
-from tests.ui.fake_session import FakeSession, gpu
-from tests.ui.recordings import MARK_S, open_recording, trained, wait_until_shown
+from tests.ui.fake_session import GPU_BYTES, FakeSession, gpu
+from tests.ui.recordings import MARK_S, KeptSession, open_recording, trained, wait_until_shown
 from tests.ui.words import complaints, weakest
 from tests.unit.session.test_tensorboard_log import write as written_log
 
@@ -62,6 +63,41 @@ def test_the_line_above_says_what_where_when_and_how_it_ended(window: MainWindow
     assert head.what.text() == "Training · cpu" and head.badge.isHidden()
     assert "finished · 12.0 s · 120 steps" in head.label.text() and head.label.text().startswith("2023-11-1")
     assert head.file.text() == "run.gpudash" and head.file.toolTip() == str(path)
+
+
+def test_of_several_runs_everything_is_of_the_one_in_view(window: MainWindow, tmp_path: Path, qtbot: QtBot) -> None:
+    kept = KeptSession([gpu(0)])
+    for number, full in ((1, 0.5), (2, 0.25)):
+        spec = {"command": ["python", f"/code/train{number}.py"]}
+        kept.apply(RunStarted(time_s=kept.now_s, run_id=number, workload="watch", device="cuda:0", spec=spec))
+        kept.feed(6.0, full=full)
+        kept.apply(Output(time_s=kept.now_s, run_id=number, stream="stdout", lines=[f"printed by {number}"]))
+        ended = RunEnd(time_s=kept.now_s, run_id=number, status="finished", seconds=6.0, steps=number, result={})
+        kept.apply(ended)
+        kept.feed(3.0, full=0.0)
+    document = open_recording(window, kept.save(tmp_path / "two.gpudash"), qtbot)
+    dashboard = document.dashboard
+    assert dashboard is not None and document.replay is not None
+    runs = list(document.replay.store.runs)
+    dashboard.tabs.show_output(requested=True)
+
+    def shown(number: int) -> tuple[bool, ...]:
+        run = runs[number - 1]
+        assert run.ended_s is not None
+        dashboard.view.show(run.began_s + 1.0, run.ended_s - 1.0)
+        for _frame in range(20):
+            document.refresh()
+        settle(window)
+        (card,) = (one for one in dashboard.figures.contents if one.key == gpu(0).uuid)
+        return (
+            f"train{number}.py" in document.head.what.text() and f"· {number} step" in document.head.label.text(),
+            dashboard.panel.script.script().file == f"/code/train{number}.py",
+            f"printed by {number}" in dashboard.tabs.output.text.toPlainText(),
+            f"printed by {3 - number}" not in dashboard.tabs.output.text.toPlainText(),
+            number == 2 or card.used == pytest.approx(0.5 * GPU_BYTES, rel=0.01),
+        )
+
+    assert all(shown(2)) and all(shown(1)) and all(shown(2))
 
 
 def test_a_name_given_to_the_run_heads_the_recording_and_its_tab(window: MainWindow, path: Path, qtbot: QtBot) -> None:

@@ -124,6 +124,14 @@ def test_a_python_without_torch_is_answered_with_the_one_that_has_it(
     settle(window)
     assert panel.script.script().python == str(python) and session.scripts.begun[-1].command[0] == str(python)
     assert not shown.use_python.isVisible()
+    elsewhere = tmp_path / "other" / "train.py"
+    elsewhere.parent.mkdir()
+    elsewhere.write_text("import torch\n")
+    panel.take_script(elsewhere)
+    assert panel.script.script().python == ""
+    panel.take_script(tmp_path / "train.py", "--batch 4")
+    assert panel.script.script().python == str(python), "it is remembered for the scripts of its folder"
+    assert panel.script.script().arguments == "--batch 4"
 
 
 def test_where_no_python_has_torch_the_field_for_one_is_named(
@@ -195,6 +203,19 @@ def test_how_long_stopping_may_take_is_said_while_there_is_something_to_stop(
     panel.change_fields({"width": 1024, "depth": 24, "batch": 64})
     settle(window)
     assert caution(panel) == ""
+    session.settings = session.settings.model_copy(update={"isolate": False})
     session.start()
     settle(window)
     assert caution(panel).startswith("Stop takes effect after the current operation, up to ")
+
+
+def test_a_run_in_its_own_process_does_not_wait_for_its_operation_when_stopped(
+    window: MainWindow, session: FakeSession
+) -> None:
+    panel = window.workspace.dashboard.panel
+    panel.workload.setCurrentIndex(panel.workload.findData("training"))
+    panel.change_fields({"width": 1024, "depth": 24, "batch": 64})
+    assert session.settings.isolate
+    session.start()
+    settle(window)
+    assert panel.is_on() and caution(panel) == ""

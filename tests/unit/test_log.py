@@ -208,8 +208,9 @@ def test_what_no_thread_handles_is_logged_and_goes_on_to_the_hook_before(
         (["devices", "--simulate", "7MiB"], r"the parser of command lines, gpudash\.devices\.\S+:\d+, --simulate"),
         (["compare", "a.gpudash", "b.gpudash"], r"gpudash\.cli\.recordings\.runs:\d+, gpudash\.(?!cli\.)\S+:\d+"),
         (["compare", "a.gpudash", "b.gpudash", "--no-such-flag"], "the parser of command lines"),
+        (["run", "training", "--batch=-3", "--depth=0"], "the parser of command lines, --depth, --batch"),
     ],
-    ids=["a value", "a file", "a flag"],
+    ids=["a value", "a file", "a flag", "fields"],
 )
 def test_a_refused_request_logs_the_line_that_refused_it_and_the_flag_without_its_value(
     home: Path, line: list[str], place: str

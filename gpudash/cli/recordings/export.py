@@ -39,7 +39,7 @@ def export(
     Parameters
     ----------
     file
-        The recording.
+        The recording; a bare name is also looked up where gpudash keeps its recordings.
     to
         The format.
     out
@@ -53,8 +53,10 @@ def export(
     profile
         For ui.perfetto.dev: a trace that torch.profiler exported during the recording, to show its memory beside.
     """
+    from gpudash.system.settings import recording_path
     from gpudash.telemetry.recording.recorder import RecordingError
 
+    file = recording_path(file)
     if size is not None and to not in ("png", "svg"):
         raise RequestError(f"--size is for pictures, and {to} is none.", "Leave it out, or choose --to png or svg.")
     if profile is not None and to not in ("trace", "perfetto"):

@@ -18,7 +18,23 @@ if TYPE_CHECKING:
 
 
 def _address(_type: Any, tokens: Any) -> Address:
-    return parse_address(tokens[0].value)
+    text = tokens[0].value
+    if text.startswith("-") and text != "-":
+        raise _unknown_flag(text)
+    address = parse_address(text)
+    if isinstance(address, Path):
+        from gpudash.system.settings import recording_path
+
+        return recording_path(address)
+    return address
+
+
+def _unknown_flag(text: str) -> Exception:
+    """The parser's own error for a flag it does not know: it takes every one for an address, because of "-"."""
+    from cyclopts import App, Token, UnknownOptionError
+
+    known = App(default_command=open_address).assemble_argument_collection()
+    return UnknownOptionError(token=Token(value=text.partition("=")[0], source="cli"), argument_collection=known)
 
 
 Opened = Annotated[Address, Parameter(converter=_address, n_tokens=1, accepts_keys=False, allow_leading_hyphen=True)]
@@ -36,7 +52,7 @@ def open_address(
     recording in the window.
 
     A script and a model's config.json become the next run of the form, with the memory they would take. Nothing of
-    them is run before Start.
+    them is run before Start. What follows -- are the script's arguments: gpudash open train.py -- --batch 4
 
     A trace is written by prof.export_chrome_trace("trace.json.gz"); its operators and its memory are shown. Without a
     display, they are printed. Scalars in TensorBoard's event files are shown as the losses of runs.
@@ -92,6 +108,25 @@ def open_address(
     return _open_joined(paths)
 
 
+def open_script(
+    script: Path,
+    /,
+    *arguments: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    simulated: SimulateOptions | None = None,
+) -> int:
+    """Open a script in the window, with the arguments that follow ``--``.
+
+    Parameters
+    ----------
+    script
+        A Python script.
+    arguments
+        Its arguments.
+    """
+    simulation = (simulated or SimulateOptions()).simulation()
+    return _open_path(script, simulation, shlex.join(arguments))
+
+
 def _open_one(address: SshHost | ServerAddress | StandardInput) -> int:
     if isinstance(address, SshHost):
         return _open_machines([address])
@@ -100,22 +135,25 @@ def _open_one(address: SshHost | ServerAddress | StandardInput) -> int:
     return _open_stream()
 
 
-def _open_path(path: Path, simulation: "Simulation") -> int:
+def _open_path(path: Path, simulation: "Simulation", arguments: str = "") -> int:
     from gpudash.session.recordings.file_kinds import form_input
 
     path = path.expanduser()
     taken = form_input(path)
+    if arguments and taken != "script":
+        raise RequestError(f"What follows -- are the arguments of a Python script, and {path} is none.")
     if taken is None:
         return _open_file(path, simulation)
     given = shlex.quote(str(path))
     if taken == "script":
-        instead = f"gpudash estimate -- python {given} predicts what it takes."
+        command = f"python {given} {arguments}".rstrip()
+        instead = f"gpudash estimate -- {command} predicts what it takes."
     else:
         instead = f"gpudash estimate --model {given} predicts what it takes."
     _require_window(instead)
     from gpudash.ui.app import run
 
-    return leave(*run(simulation, begin=lambda workspace: workspace.open_dropped([path.absolute()])))
+    return leave(*run(simulation, begin=lambda workspace: workspace.open_dropped([path.absolute()], arguments)))
 
 
 def _open_file(path: Path, simulation: "Simulation") -> int:

@@ -34,7 +34,8 @@ def runs(
     Parameters
     ----------
     recording
-        A recording whose last run's result to show; FILE#2 selects the second run.
+        A recording whose last run's result to show, by its file or by the name in the list; FILE#2 selects the second
+        run.
     folder
         Folder of the recordings; default: gpudash's own.
     most

@@ -64,7 +64,8 @@ def snapshot(
     with_
         Enter the process only with a debugger.
     capacity
-        Replay it with this much memory for PyTorch: a size (8GiB), or that of a GPU (h100; gpudash devices --known).
+        Replay it with this much memory for PyTorch: a size (8GiB), or that of a GPU (h100; gpudash devices --known). On
+        a GPU, PyTorch has less than the whole: its CUDA context and other processes take theirs.
     settings
         Replay it with these allocator settings, in the format of PYTORCH_ALLOC_CONF.
     device

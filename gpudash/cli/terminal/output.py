@@ -320,7 +320,24 @@ def _place(error: RequestError) -> str:
     argument = getattr(error.__cause__, "argument", None)  # of an error of the parser
     if argument is not None and argument.name.startswith("-"):
         found[argument.name] = None
+    found.update(dict.fromkeys(_wrong_fields(error)))
     return ", ".join(found)
+
+
+def _wrong_fields(error: BaseException) -> Iterator[str]:
+    """The flags of a spec's fields that pydantic refused, without their values."""
+    cause: BaseException | None = error
+    while cause is not None:
+        # Its type is not imported: what needs no spec does without pydantic.
+        problems = getattr(cause, "errors", None)
+        if callable(problems) and type(cause).__module__.startswith("pydantic"):
+            from gpudash.specs.invalid import flag
+
+            # The name of a field that there is not is the user's own text.
+            known = [problem["loc"] for problem in problems() if problem["type"] != "extra_forbidden"]
+            yield from (flag(str(loc[0])) for loc in known if loc)
+            return
+        cause = cause.__cause__ or cause.__context__
 
 
 def _lines_of(error: BaseException) -> list[str]:

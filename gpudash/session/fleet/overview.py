@@ -71,6 +71,7 @@ class Overview:
         self.intervals: Mapping[Where, float] = {}
         self._known: dict[str, FleetGpu] = {}
         self._here: set[str] = set()
+        self._unread: set[str] = set()
         self._energy = EnergyMeter()
 
     def take(self, reported: ReportedGpus, times: Mapping[Where, float], now_s: float) -> tuple[FleetGpu, ...]:
@@ -81,6 +82,10 @@ class Overview:
             times: time of the last scrape of each GPU's memory, in seconds since the epoch on the server's clock.
             now_s: the server's time.
         """
+        for name in reported.unread:
+            if name not in self._unread:
+                logger.info("%s is left out: an exporter lists it without readings", name)
+        self._unread = set(reported.unread)
         reports: dict[str, list[FleetGpu]] = defaultdict(list)
         for gpu in reported.gpus:
             reports[gpu.key].append(replace(gpu, seen_s=times.get(gpu.where, 0.0)))

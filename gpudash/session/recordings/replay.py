@@ -56,7 +56,7 @@ class Replay:
 
     Attributes:
         store: everything the recording holds, at `position_s`.
-        output: the newest lines that a watched program printed.
+        output: the newest lines of the last watched program, or of the one that `show_output` chose.
     """
 
     live = None
@@ -67,6 +67,7 @@ class Replay:
         self.recording_path = path
         self.settings = Settings()
         self.output = OutputLog()
+        self._outputs: dict[int | None, OutputLog] = {}
         self._snapshots: SnapshotRequests | None = None
         self._following: Following | None = None
         # Checked before reading: a recording that ends in between is still followed, and its last rows are read.
@@ -148,6 +149,13 @@ class Replay:
         except RecordingError as error:
             self._backend.note(str(error))
 
+    def show_output(self, run_id: int | None) -> bool:
+        """Let `output` be what the program of a run printed; false if no program was that run."""
+        found = self._outputs.get(run_id)
+        if found is not None:
+            self.output = found
+        return found is not None
+
     def settle(self, timeout_s: float) -> bool:
         """Wait until every part that the store's series have requested is read; false if the time ran out first."""
         return self._backend.wait(timeout_s)
@@ -176,9 +184,11 @@ class Replay:
             elif isinstance(record, Note) and self._snapshots is not None:
                 self._snapshots.take(record)
             elif isinstance(record, Output):
-                self.output.add([OutputLine(record.stream, line) for line in record.lines])
+                self._outputs.get(record.run_id, self.output).add(
+                    [OutputLine(record.stream, line) for line in record.lines]
+                )
             elif isinstance(record, RunStarted) and record.workload == WATCH:
-                self.output.begin()
+                self.output = self._outputs[record.run_id] = OutputLog()
 
     def _devices(self, note: Note) -> None:
         found, listed = [], note.details.get("gpus", ())

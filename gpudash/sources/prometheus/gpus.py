@@ -52,11 +52,13 @@ class ReportedGpus:
         machines: for each instance, the levels of gpudash's current warnings about its host memory; without machines
             whose GPU shares that memory.
         odd: malformed entries, which were ignored.
+        unread: names of the GPUs that an exporter lists without readings, which were left out.
     """
 
     gpus: list[FleetGpu] = field(default_factory=list)
     machines: dict[str, tuple[str, ...]] = field(default_factory=dict)
     odd: int = 0
+    unread: list[str] = field(default_factory=list)
 
 
 def read_gpus(result: Iterable[Mapping[str, Any]]) -> ReportedGpus:
@@ -204,7 +206,8 @@ class _Reader:
             _complete(gpu)
             # Labels alone do not mean the GPU is there now: an exporter may list what it does not read.
             if not gpu.values and not gpu.impossible:
-                continue  # listed without readings
+                self.found.unread.append(gpu.name)
+                continue
             if exporter == "gpudash":
                 gpu.run = self._run(instance, gpu.torch_name)
                 gpu.warnings = _ordered(self._warned.get((instance, which), ()))

@@ -230,6 +230,7 @@ class Dashboard(PlotsPage):
     def _connect_live(self, live: Session, fit: FitFollower) -> None:
         """Connect what starts and stops runs, and what predicts them."""
         self.panel.is_on = lambda: live.running
+        self.panel.is_isolated = lambda: live.settings.isolate
         self.panel.stop_requested.connect(self._stop_run)
         self.panel.answered.connect(self._answer_press)
         self.result.verdict.again.connect(self._run_again)
@@ -561,7 +562,7 @@ class Dashboard(PlotsPage):
 
     def refresh_figures(self) -> None:
         """Update cards, tables and text."""
-        session, store, live = self.session, self.session.store, self.session.live
+        session, store, live = self.session, self.runs.store(), self.session.live
         self.shown_device.choose_awaited()
         stop = None
         after_end = ""
@@ -573,7 +574,7 @@ class Dashboard(PlotsPage):
             self._program_ended = True
             self._hold_run()
         with store.lock:
-            self.tabs.refresh(store, self.view.selection, self.figures.refresh())
+            self.tabs.refresh(store, self.view.selection, self.figures.refresh(store))
             # The strip may leave the reason out only while the newest run's result is shown beside the plots.
             ended = self.shown_result.why_ended()
             progress = store.run

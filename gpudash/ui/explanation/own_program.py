@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
+from pathlib import Path
 
 from gpudash.memory.explaining.annotated_source import change_of
 from gpudash.memory.explaining.whole_need import changes_the_run
 from gpudash.session.watching.edited_copy import why_no_copy
-from gpudash.session.watching.request import WatchRequest
+from gpudash.session.watching.request import WatchRequest, script_of
 from gpudash.telemetry.explanation import Explanation, Remedy
 from gpudash.telemetry.runs import WATCH, RunView
 
@@ -19,7 +21,7 @@ class Offer:
     Attributes:
         remedy: the change.
         runs: whether the program can be run with the change from here.
-        why_not: why it cannot, in a sentence; "" if it can, or if nothing can be run from here.
+        why_not: why it cannot, or how it can elsewhere, in a sentence; "" if it can, or if neither is known.
     """
 
     remedy: Remedy
@@ -56,12 +58,25 @@ def own_program(run: RunView | None, found: Explanation, *, live: bool) -> OwnPr
     change = change_of(found)
     if not live:
         # A recording may come from anybody: never run a command that it names.
-        return OwnProgram(folder, None if change is None else Offer(change))
+        return OwnProgram(folder, None if change is None else Offer(change, why_not=_where_to_run(run, change)))
     reasons = {id(remedy): _why_not_tried(run, remedy) for remedy in found.remedies}
     runnable = tuple(remedy for remedy in found.remedies if changes_the_run(remedy) and not reasons[id(remedy)])
     if change is None:
         return OwnProgram(folder, None, runnable)
     return OwnProgram(folder, Offer(change, runs=True, why_not=reasons[id(change)]), runnable)
+
+
+def _where_to_run(run: RunView, change: Remedy) -> str:
+    """How a program of a recording can be run with a change, in a sentence; "" if its script is not here."""
+    command = [str(word) for word in run.spec.get("command") or ()]
+    script = script_of(command) if command else None
+    if script is None:
+        return ""
+    path = Path(str(run.spec.get("folder") or "")) / script
+    if not path.is_file():
+        return ""
+    kind = "change" if change.patch else "setting"
+    return f"Open the script with gpudash open {shlex.quote(str(path))} to run it with this {kind}."
 
 
 def _why_not_tried(run: RunView, remedy: Remedy) -> str:

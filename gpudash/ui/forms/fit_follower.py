@@ -425,6 +425,7 @@ class FitFollower:
 
     def _predict_with(self, python: str) -> None:
         self._panel.script.python.setText(python)
+        self._panel.script.remember()
         self._predict_script()
 
     def _show_measured(self, request: WatchRequest) -> None:

@@ -21,7 +21,7 @@ from gpudash.ui.widgets.fields import WORKING_FOLDER, FieldErrors
 from gpudash.ui.widgets.file_dialog import FileDialog
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
-from gpudash.ui.widgets.remembered import recall, remember
+from gpudash.ui.widgets.remembered import recall, recall_of, remember, remember_of
 
 TITLE = "My script"
 SUMMARY = "Your own program, unchanged, under the dashboard: its memory, its loss, its output."
@@ -61,6 +61,7 @@ HERE = "this machine"
 """Where a script runs without a simulated card."""
 
 _REMEMBERED = "script"
+_PYTHONS = "pythons"
 _OPENED = "more_script"
 
 ENVIRONMENT_ROWS = 3
@@ -244,9 +245,13 @@ class ScriptForm(QWidget):
             self.memory_history.setChecked(script.memory_history)
         self._changed()
 
-    def take_file(self, path: Path) -> None:
-        """Fill in another script, and clear what belonged to the previous one."""
-        self.set_script(replace(self.script(), file=str(path), arguments="", folder="", python=""))
+    def take_file(self, path: Path, arguments: str = "") -> None:
+        """Fill in another script, its arguments and the Python used last in its folder, and clear what belonged to the
+        previous one."""
+        python = recall_of(_PYTHONS, str(path.absolute().parent)).get("python")
+        if not isinstance(python, str) or _python_problem(python):
+            python = ""
+        self.set_script(replace(self.script(), file=str(path), arguments=arguments, folder="", python=python))
 
     def show_recorded(self, spec: Mapping[str, Any]) -> None:
         """Show the parameters of a recorded run."""
@@ -269,8 +274,12 @@ class ScriptForm(QWidget):
         )
 
     def remember(self) -> None:
-        """Save the values for the next start."""
-        remember(_REMEMBERED, self.script().to_json())
+        """Save the values for the next start, and the Python for other scripts of the folder."""
+        script = self.script()
+        remember(_REMEMBERED, script.to_json())
+        folder = str(script.path.absolute().parent)
+        if script.file and script.python != recall_of(_PYTHONS, folder).get("python", ""):
+            remember_of(_PYTHONS, folder, {"python": script.python})
 
     @property
     def ready(self) -> bool:

@@ -89,6 +89,7 @@ class WorkloadPanel(QFrame):
     Attributes:
         attached: the process being watched, in place of everything that could be chosen; hidden without one.
         is_on: returns whether a run is going on right now; it may have ended since the last refresh.
+        is_isolated: returns whether runs have processes of their own, which Stop need not wait for.
 
     Signals:
         start_requested: start a run, by the button or F5.
@@ -116,6 +117,7 @@ class WorkloadPanel(QFrame):
         self.script = script or ScriptForm()
         self.script.changed.connect(self._form_changed)
         self.is_on: Callable[[], bool] = lambda: self._running
+        self.is_isolated: Callable[[], bool] = lambda: False
         self._running = False
         self._stopping = False
         self._stop: StopProgress | None = None
@@ -435,11 +437,11 @@ class WorkloadPanel(QFrame):
         """Whether the user's own program is selected rather than a workload."""
         return bool(self.workload.currentData() == WATCH)
 
-    def take_script(self, path: Path) -> None:
-        """Select the user's own program, and fill in its file."""
+    def take_script(self, path: Path, arguments: str = "") -> None:
+        """Select the user's own program, and fill in its file and its arguments, as typed in a shell."""
         if not self._running:
             self.workload.setCurrentIndex(self.workload.findData(WATCH))
-            self.script.take_file(path)
+            self.script.take_file(path, arguments)
 
     def take_model(self, path: Path, *, task: str | None = None) -> None:
         """Select a model by its config, fill in its folder or name, and choose the task."""
@@ -743,7 +745,7 @@ class WorkloadPanel(QFrame):
             else:
                 refusals = self._refusals()
             cautions = spec.cautions(self.device_name)
-            if not self._running:
+            if not self._running or self.is_isolated() or spec.rank_devices:
                 cautions = [text for text in cautions if not isinstance(text, StopCaution)]
             return " ".join([*cautions, *(_sentence(text) for text in refusals)])
         errors = self.form.errors()

@@ -10,6 +10,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QWidget
 
+from gpudash.session.recordings.run_names import process_text
 from gpudash.system.settings import Settings
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.runs import RunView
@@ -19,6 +20,7 @@ from gpudash.ui.dashboard.document import FileDocument
 from gpudash.ui.dashboard.plots_page import SLOW_REFRESH
 from gpudash.ui.dashboard.result_page import ResultPage
 from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs
+from gpudash.ui.forms.attached_page import PID
 from gpudash.ui.forms.script_form import ScriptForm
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 from gpudash.ui.recordings.head import RecordingHead
@@ -208,7 +210,7 @@ class RecordingDocument(FileDocument):
     def _show_text(self, replay: Replay, dashboard: Dashboard) -> None:
         """Update the line above, the run's settings in the form, and notices about unreadable data."""
         dashboard.view.live = replay.following and replay.at_end
-        begun, run = self._run(replay)
+        begun, run = self._run(replay, dashboard)
         start_s, end_s = replay.extent_s
         if replay.following:
             unfinished = "Being recorded"
@@ -227,6 +229,8 @@ class RecordingDocument(FileDocument):
         if run is not None and run.run_id != self._shown_run:
             self._shown_run = run.run_id
             dashboard.panel.show_spec(run.workload, run.device, run.spec)
+            if replay.show_output(run.run_id):
+                dashboard.tabs.output.begin(process_text(run), elsewhere=PID in run.spec)
         # An unchanged list is not shown again, or a closed notice would come back.
         notices = replay.notices
         if notices != self._notices:
@@ -260,16 +264,18 @@ class RecordingDocument(FileDocument):
         self.notice.report(text)
 
     def _again(self) -> None:
-        assert self.replay is not None
-        _begun, run = self._run(self.replay)
+        assert self.replay is not None and self.dashboard is not None
+        _begun, run = self._run(self.replay, self.dashboard)
         if run is not None:
             self.again.emit(run)
 
     @staticmethod
-    def _run(replay: Replay) -> tuple[bool, RunView | None]:
-        """Whether a run has begun at the current position, and that run; before the first run, the first one."""
+    def _run(replay: Replay, dashboard: Dashboard) -> tuple[bool, RunView | None]:
+        """Whether a run has begun at the current position, and the one in view, else the last of them; before the first
+        run, the first one."""
+        run = dashboard.runs.in_front()
         with replay.store.lock:
-            run, whole = replay.store.run, replay.store.end.runs
+            whole = replay.store.end.runs
             return run is not None or not whole, run if run is not None or not whole else whole[0]
 
     def set_palette(self, palette: Palette) -> None:

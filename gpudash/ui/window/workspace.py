@@ -260,8 +260,9 @@ class Workspace(QWidget):
         if run is not None:
             self._open[file.path].show_run(run)
 
-    def open_dropped(self, paths: Iterable[Path]) -> None:
-        """Open dropped or chosen files. A Python file becomes the script to run, a model folder the model."""
+    def open_dropped(self, paths: Iterable[Path], arguments: str = "") -> None:
+        """Open dropped or chosen files. A Python file becomes the script to run, with ``arguments`` as typed in a
+        shell, a model folder the model."""
         for path in paths:
             taken = form_input(path)
             if taken is None or not self.live:
@@ -269,7 +270,7 @@ class Workspace(QWidget):
                 continue
             self.show_dashboard()
             if taken == "script":
-                self.dashboard.panel.take_script(path)
+                self.dashboard.panel.take_script(path, arguments)
             else:
                 self.dashboard.panel.take_model(path)
             self.dashboard.show_form()

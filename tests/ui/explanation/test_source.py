@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.memory.explaining.annotated_source import AnnotatedSource, SourceRow
 from gpudash.session import Replay
-from gpudash.telemetry.explanation import Remedy
+from gpudash.telemetry.explanation import Explanation, Remedy
 from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import RunEnd, RunStarted
 from gpudash.ui.colours import DARK, LIGHT, contrast
@@ -413,15 +414,27 @@ def test_a_recording_from_elsewhere_shows_the_lines_that_it_kept(opened: Opened,
     remedy, spec = change_in(script), request_of(script).spec()
     found = explained(script, [remedy])
     script.unlink()
-    recorder = Recorder(
-        tmp_path / "elsewhere.gpudash", meta={"wall_clock_origin": "2026-11-21T10:15:00+00:00", "host_product": "x"}
-    )
+    page = opened(recorded(tmp_path / "elsewhere.gpudash", spec, found))
+    assert page.program.source.note.text().startswith("leak.py is not on this computer")
+    assert buttons(page.program.change) == ["Copy patch", "Open in editor"]
+    assert not page.program.change.why_not.isVisible()
+
+
+def test_a_recording_says_how_its_script_is_run_with_the_change(opened: Opened, script: Path, tmp_path: Path) -> None:
+    found = explained(script, [change_in(script)])
+    change = opened(recorded(tmp_path / "mine.gpudash", request_of(script).spec(), found)).program.change
+    sentence = f"Open the script with gpudash open {shlex.quote(str(script))} to run it with this change."
+    assert change.why_not.isVisible() and change.why_not.full_text == sentence
+    assert buttons(change) == ["Copy patch", "Open in editor"]
+
+
+def recorded(file: Path, spec: dict[str, Any], found: Explanation) -> Replay:
+    """A recording of a program that ran out of memory."""
+    recorder = Recorder(file, meta={"wall_clock_origin": "2026-11-21T10:15:00+00:00", "host_product": "x"})
     recorder.add(RunStarted(time_s=1.0, run_id=1, workload="watch", device="sim:0", spec=spec, simulated=True))
     recorder.add(replace(failed_end(), explanation=found))
     recorder.close("closed")
-    page = opened(Replay(tmp_path / "elsewhere.gpudash"))
-    assert page.program.source.note.text().startswith("leak.py is not on this computer")
-    assert buttons(page.program.change) == ["Copy patch", "Open in editor"]
+    return Replay(file)
 
 
 def failed_end() -> RunEnd:

@@ -32,8 +32,10 @@ class FakeApp(ModuleType):
         super().__init__("gpudash.ui.app")
         self.given: list[tuple[str, Any]] = []
 
-    def open_dropped(self, paths: list[Path]) -> None:
+    def open_dropped(self, paths: list[Path], arguments: str = "") -> None:
         self.given.append(("form", paths))
+        if arguments:
+            self.given.append(("arguments", arguments))
 
     def run(
         self, simulation: Simulation | None = None, file: FoundFile | None = None, begin: Any = None
@@ -75,6 +77,36 @@ def test_a_script_or_a_model_is_put_into_the_form_beside_the_simulated_card(app:
     assert run(["open", str(script), "--simulate", "1GiB"]) == 0
     assert run(["open", str(tmp_path)]) == 0
     assert app.given == [("simulated", (1 << 30,)), ("form", [script]), ("form", [tmp_path])]
+
+
+def test_what_follows_two_hyphens_are_the_arguments_of_the_script(app: FakeApp, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import torch\n")
+    assert run(["open", str(script), "--simulate", "1GiB", "--", "--batch", "4", "--table", "two words"]) == 0
+    given = [("simulated", (1 << 30,)), ("form", [script]), ("arguments", "--batch 4 --table 'two words'")]
+    assert app.given == given
+
+
+def test_arguments_go_with_a_script_only(app: FakeApp, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = snapshot(tmp_path)
+    assert run(["open", str(path), "--", "--batch", "4"]) == 2
+    assert "are the arguments of a Python script, and" in capsys.readouterr().err and app.given == []
+    assert run(["open", "--", str(path)]) == 0
+    assert app.given == [("file", path)]
+
+
+@pytest.mark.parametrize("line", ["train.py --simulat rtx4060", "--simulat=rtx4060 train.py"])
+def test_a_mistyped_flag_is_no_file(app: FakeApp, capsys: pytest.CaptureFixture[str], line: str) -> None:
+    assert run(["open", *line.split()]) == 2
+    assert capsys.readouterr().err.startswith("There is no --simulat; did you mean --simulate? ")
+    assert app.given == []
+
+
+def test_a_recording_is_opened_by_its_name_in_the_list_of_runs(app: FakeApp, home: Path) -> None:
+    path = home / "recordings" / "a.gpudash"
+    Recorder(path, meta={}).close("closed")
+    assert run(["open", "a.gpudash"]) == 0
+    assert app.given == [("file", path)]
 
 
 def test_without_a_display_a_script_is_referred_to_its_prediction(

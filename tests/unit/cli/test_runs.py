@@ -41,6 +41,27 @@ def test_recordings_are_listed_the_newest_first_with_how_their_runs_ended(folder
     assert lines[4].endswith("damaged.gpudash is not a recording: it is no SQLite file.")
 
 
+def test_a_name_from_the_list_names_the_run_in_any_folder(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    (home / "recordings").mkdir(parents=True)
+    shutil.copy(OUT_OF_MEMORY, home / "recordings" / "mine.gpudash")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "160")
+    assert run(["runs"]) == 0
+    name = capsys.readouterr().out.splitlines()[1].split()[0]
+    assert name == "mine.gpudash#1"
+    for given in (name, "mine.gpudash"):
+        assert run(["runs", given]) == 0
+        assert "watch on sim:0, out of memory" in capsys.readouterr().out
+    assert run(["compare", name, "mine.gpudash"]) == 0
+    assert run(["export", "mine.gpudash", "--to", "json", "--out", "mine.json"]) == 0
+    shutil.copy(resource("samples", "two-runs-bf16.gpudash"), tmp_path / "mine.gpudash")
+    capsys.readouterr()
+    assert run(["runs", "mine.gpudash"]) == 0
+    assert "out of memory" not in capsys.readouterr().out, "the file in the working folder comes first"
+
+
 def test_into_a_pipe_a_long_name_is_whole_and_an_ending_never_wraps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:

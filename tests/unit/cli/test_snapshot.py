@@ -35,7 +35,7 @@ def test_the_cause_comes_first_then_what_would_have_fitted(leaking: Path, capsys
     assert lines[0].startswith("run7.pickle: pickle protocol 4, ")
     assert lines[2].startswith("train.py:44 keeps 4 MiB alive per step: ")
     assert "Would have fitted" in lines
-    assert lines[lines.index("What if") + 1].startswith("  100 MiB: fails at event ")
+    assert lines[lines.index("What if") + 1].startswith("  100 MiB for PyTorch: fails at event ")
     assert lines[lines.index("Would fit") + 1].startswith("  let go of what train.py:44 keeps: ")
 
 

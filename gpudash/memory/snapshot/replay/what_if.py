@@ -231,11 +231,11 @@ class WhatIf:
         return found
 
     def describe(self, ran: ReplayRun, capacity: int | None, settings: str | None = None) -> str:
-        """A result in a sentence: "22.0 GiB: fails at event 18 053, 156 MiB asked."."""
+        """A result in a sentence: "22.0 GiB for PyTorch: fails at event 18 053, 156 MiB asked."."""
         if capacity is None:
             head = "Without a limit"
         else:
-            head = format_bytes(capacity)
+            head = f"{format_bytes(capacity)} for PyTorch"
         if settings:
             head += f" with {settings}"
         if ran.failed_at == -1:

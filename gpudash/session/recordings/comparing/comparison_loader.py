@@ -14,6 +14,7 @@ import numpy as np
 
 from gpudash.session.recordings.replay import Replay
 from gpudash.session.recordings.run_names import given_name
+from gpudash.system.settings import recording_path
 from gpudash.telemetry.comparing import ComparedRun, Curve, RunMark, StepColumns
 from gpudash.telemetry.comparing.curves import STEPPED
 from gpudash.telemetry.comparing.noise import crowding
@@ -71,18 +72,18 @@ class _Gathered:
 def split_run(text: str) -> tuple[Path, int | None]:
     """Split ``FILE`` or ``FILE#2`` into a recording and the number of the selected run.
 
-    If a file with that whole name exists, it is that file.
+    If a file with that whole name exists, it is that file. A bare name may be that of a file in the recordings folder.
 
     Raises:
         RecordingError: one sentence, when the part after the last # is not a number.
     """
-    path = Path(text).expanduser()
+    path = recording_path(Path(text).expanduser())
     file, mark, number = text.rpartition("#")
     if not mark or path.exists():
         return path, None
     if not (_NUMBER.fullmatch(number) and int(number) > 0):
         raise RecordingError(f"{text} does not exist; to pick a run, write its number behind the file: {file}#1")
-    return Path(file).expanduser(), int(number)
+    return recording_path(Path(file).expanduser()), int(number)
 
 
 def load_run(

@@ -9,6 +9,7 @@ from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.watch import ends_in
 from gpudash.session.source import DashboardSource
 from gpudash.telemetry.records import Table
+from gpudash.telemetry.store import Store
 from gpudash.ui.dashboard.cards import CardContent, device_rows, gpu_card, host_card
 from gpudash.ui.plots.stack import PlotStack
 
@@ -36,9 +37,10 @@ class ShownFigures:
             memories = ("host", *(gpu.uuid for gpu in self._session.gpus))
             self.forecasts = {key: live.forecast(key) for key in memories}
 
-    def refresh(self) -> list[tuple[str, str, str, str]]:
-        """Read the figures, and return the rows of their table. The caller holds the store's lock."""
-        session, store = self._session, self._session.store
+    def refresh(self, store: Store) -> list[tuple[str, str, str, str]]:
+        """Read the figures of the session's ``store``, at any moment, and return the rows of their table. The caller
+        holds the store's lock."""
+        session = self._session
         devices = session.devices()
         warn = session.settings.warn_ratio
         names = {device.uuid: device.name for device in devices if device.uuid}

@@ -7,7 +7,9 @@ import math
 from gpudash.session.recordings.run_names import given_name
 from gpudash.session.source import DashboardSource
 from gpudash.telemetry.plots import run_in_view
+from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.runs import WATCH, RunView
+from gpudash.telemetry.store import Store
 from gpudash.ui.plots.view import TimeView
 
 MARGIN_S, MARGIN_RATIO = 0.5, 0.05
@@ -28,6 +30,7 @@ class ShownRuns:
         self._session = session
         self._view = view
         self.earlier_viewed = False
+        self._past: tuple[tuple[float, float], Store] | None = None
 
     def in_view(self) -> RunView | None:
         """The run in view; ``None`` if there is none."""
@@ -44,6 +47,20 @@ class ShownRuns:
         if self._view.following:
             return self.newest()
         return self.in_view() or self.newest()
+
+    def store(self) -> Store:
+        """The session's store; in a recording, as of the end of the run in view where a later one follows."""
+        store = self._session.store
+        run = self.in_front()
+        if self._session.live is not None or run is None or run.ended_s is None or run == self.newest():
+            return store
+        key = run.began_s, run.ended_s
+        if self._past is None or self._past[0] != key:
+            try:
+                self._past = key, store.at(run.ended_s)
+            except RecordingError:
+                return store
+        return self._past[1]
 
     def name(self, run: RunView) -> str:
         """Name of a run of the session, as in the library. The caller holds the store's lock."""

@@ -146,10 +146,10 @@ def test_another_capacity_is_a_question_and_leaves_the_recorded_state_alone() ->
     made = trained()
     plain, asked = summary(made.snapshot()), summary(made.snapshot(), capacity=GIB)
     assert asked["devices"] == plain["devices"]
-    assert asked["replay"][0]["words"] == "1.00 GiB: fits, 100 MiB reserved at most."
+    assert asked["replay"][0]["words"] == "1.00 GiB for PyTorch: fits, 100 MiB reserved at most."
     assert not any(part["kind"] == "unattributed" for part in asked["devices"][0]["explanation"]["parts"])
     text = Page(report(made.snapshot(), "run.pickle", capacity=GIB)).text
-    assert "What if 1.00 GiB: fits, 100 MiB reserved at most." in text and "what if: 1.00 GiB" in text
+    assert "What if 1.00 GiB for PyTorch: fits, 100 MiB reserved at most." in text and "what if: 1.00 GiB" in text
 
 
 def test_what_would_do_where_the_capacity_asked_about_does_not_is_told_beside_it() -> None:

@@ -172,11 +172,13 @@ def test_the_smallest_capacity_is_enough_and_less_is_not(program: list[int]) -> 
 def test_answers_are_told_in_words() -> None:
     device = trained(steps=4, keeps=0)
     answers = WhatIf(device)
-    assert answers.answer(8 * GIB).sentence == "8.00 GiB: fits, 90 MiB reserved at most."
+    assert answers.answer(8 * GIB).sentence == "8.00 GiB for PyTorch: fits, 90 MiB reserved at most."
     failed = answers.answer(40 * MIB)
     assert failed.failed_at_event is not None
-    assert failed.sentence == f"40 MiB: fails at event {failed.failed_at_event}, 16 MiB asked beside 36 MiB in use."
-    assert answers.answer(10 * MIB).sentence == "10 MiB: too little for what was there before the recording began."
+    asked = "16 MiB asked beside 36 MiB in use."
+    assert failed.sentence == f"40 MiB for PyTorch: fails at event {failed.failed_at_event}, {asked}"
+    too_little = "too little for what was there before the recording began."
+    assert answers.answer(10 * MIB).sentence == f"10 MiB for PyTorch: {too_little}"
     unlimited = answers.answer(None)
     assert unlimited.smallest_capacity == WhatIf(device).smallest_capacity()
     assert unlimited.sentence.endswith("on (a 4 GiB card, for example).")
@@ -187,8 +189,8 @@ def test_retries_are_counted_in_words() -> None:
     for size in (30 * MIB, 40 * MIB, 50 * MIB):
         made.free(made.malloc(size))
     answers = WhatIf(made.device())
-    assert answers.answer(80 * MIB).sentence == "80 MiB: fits after one retry, 70 MiB reserved at most."
-    assert answers.answer(50 * MIB).sentence == "50 MiB: fits after 2 retries, 50 MiB reserved at most."
+    assert answers.answer(80 * MIB).sentence == "80 MiB for PyTorch: fits after one retry, 70 MiB reserved at most."
+    assert answers.answer(50 * MIB).sentence == "50 MiB for PyTorch: fits after 2 retries, 50 MiB reserved at most."
 
 
 def test_settings_that_torch_refuses_are_refused_in_its_words() -> None:

@@ -17,7 +17,7 @@ from gpudash.session.fleet.overview import (
     of_server,
     silent_before,
 )
-from gpudash.sources.prometheus.gpus import ReportedGpus
+from gpudash.sources.prometheus.gpus import ReportedGpus, read_gpus
 from gpudash.system.settings import Settings
 from gpudash.telemetry.fleet_gpu import FleetGpu
 from gpudash.telemetry.records import Warning
@@ -72,6 +72,15 @@ def test_a_gpu_that_was_not_scraped_for_a_while_is_stale() -> None:
     gpu = told_gpu("GPU-a")
     assert not taken(Overview(), gpu, at=NOW - STALE_S)[0].stale
     assert taken(Overview(), gpu, at=NOW - STALE_S - 0.1)[0].stale
+
+
+def test_the_log_says_once_that_a_gpu_is_listed_without_readings(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="gpudash")
+    listed = {"__name__": "gpudash_gpu_info", "uuid": "GPU-a", "instance": "n1:9000", "index": "0", "host": "n1"}
+    overview = Overview()
+    for _answer in range(2):
+        assert overview.take(read_gpus([{"metric": listed, "value": [NOW, "1"]}]), {}, NOW) == ()
+    assert caplog.messages == ["n1 GPU 0 is left out: an exporter lists it without readings"]
 
 
 def test_the_log_says_once_that_a_gpu_has_become_stale(caplog: pytest.LogCaptureFixture) -> None:
