@@ -11,7 +11,6 @@ from gpudash.memory.snapshot.causes.activations import (
     step_next_to_the_state,
 )
 from gpudash.memory.snapshot.causes.batches_ahead import batches_on_the_card
-from gpudash.memory.snapshot.causes.cap import capped_process
 from gpudash.memory.snapshot.causes.case import Case, ProgramCause
 from gpudash.memory.snapshot.causes.kept_models import kept_models
 from gpudash.memory.snapshot.causes.kv_cache import cache_of_keys_and_values
@@ -22,6 +21,7 @@ from gpudash.memory.snapshot.causes.on_the_card import copied_model, joined_resu
 from gpudash.memory.snapshot.causes.optimizer_state import first_step_of_optimizer
 from gpudash.memory.snapshot.causes.retrying import retry_while_handling
 from gpudash.memory.snapshot.causes.scores import scores_of_attention
+from gpudash.memory.snapshot.causes.unusable_room import capped_process
 
 KEPT: tuple[Callable[[Case], ProgramCause | None], ...] = (
     kept_models,
