@@ -19,7 +19,7 @@ from gpudash.memory.snapshot.causes.needless_graphs.summed_losses import summed_
 from gpudash.memory.snapshot.causes.needless_graphs.teacher import teacher_with_graph
 from gpudash.memory.snapshot.causes.on_the_card import copied_model, joined_results, loaded_checkpoint, moved_data
 from gpudash.memory.snapshot.causes.optimizer_state import first_step_of_optimizer
-from gpudash.memory.snapshot.causes.retrying import retry_while_handling
+from gpudash.memory.snapshot.causes.retrying import retry_while_handling, retry_with_kept_error
 from gpudash.memory.snapshot.causes.scores import scores_of_attention
 from gpudash.memory.snapshot.causes.unusable_room import capped_process
 
@@ -34,6 +34,7 @@ KEPT: tuple[Callable[[Case], ProgramCause | None], ...] = (
 CAUSES: tuple[Callable[[Case], ProgramCause | None], ...] = (
     capped_process,
     retry_while_handling,
+    retry_with_kept_error,
     graph_of_gradients,
     summed_losses,
     scores_of_attention,
