@@ -87,8 +87,8 @@ def _held_by_error(case: Case, file: SourceFile, lives: Ints, statement: ast.stm
     ran = case.freed_sooner(dict(zip(lives.tolist(), (failed + 1).tolist(), strict=True)))
     place = f"{short(file.file)}:{statement.lineno}"
     text = (
-        f"{place} ({one_line(statement)}) keeps {format_bytes(size)} of earlier tries, as the traceback of an exception "
-        "refers to the variables of the functions that it left."
+        f"{place} ({one_line(statement)}) keeps {format_bytes(size)} of earlier tries, as the traceback of an "
+        "exception refers to the variables of the functions that it left."
     )
     instead = f"str({error.id})"
     if _needs_exception(file, statement):
