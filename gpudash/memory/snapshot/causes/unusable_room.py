@@ -62,14 +62,14 @@ def fragmented_memory(case: Case) -> ProgramCause | None:
         return None
     holders, remedies = _freed(case, sorted(pinned, key=lambda line: -pinned[line]))
     size = case.history.state(case.moment).usable_idle
-    free = found.part_bytes("free")
-    text = f"{available(size)} is idle inside PyTorch, but lies"
-    if free:
-        text = f"{available(size + free)} is free or idle, but the idle {available(size)} lies"
-    text += (
-        f" in pieces of at most {available(found.largest_free_block_bytes)} between the blocks of {_places(holders)}, "
-        f"and {needed(found.requested_bytes or 0)} was asked in one."
+    largest = available(found.largest_free_block_bytes)
+    text = (
+        f"{available(size)} is idle inside PyTorch but in pieces of at most {largest} "
+        f"between the blocks of {_places(holders)}, and {needed(found.requested_bytes or 0)} was asked."
     )
+    free = found.part_bytes("free")
+    if free:
+        text = f"{available(size + free)} is free or idle: {text}"
     return ProgramCause(text, remedies)
 
 

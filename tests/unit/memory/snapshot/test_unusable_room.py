@@ -18,8 +18,8 @@ def test_memory_in_pieces_is_blamed_on_the_line_whose_blocks_lie_between_them() 
         made.malloc(300 * MIB, FORWARD)
     found = explained(made.snapshot())
     assert found.cause == (
-        "600 MiB is free or idle, but the idle 480 MiB lies in pieces of at most 8 MiB between the blocks of "
-        "train.py:44, and 300 MiB was asked in one."
+        "600 MiB is free or idle: 480 MiB is idle inside PyTorch but in pieces of at most 8 MiB between the blocks of "
+        "train.py:44, and 300 MiB was asked."
     )
     remedy = found.remedies[0]
     assert remedy.change.startswith("train.py:44: free what is kept, 120 MiB, or move it to host memory, before train")
