@@ -31,6 +31,7 @@ from gpudash.memory.snapshot.causes.batch_size import is_of_single_samples
 from gpudash.memory.snapshot.causes.case import Case, ProgramCause
 from gpudash.memory.snapshot.causes.finding import cause_of, kept_cause
 from gpudash.memory.snapshot.causes.savings import savings
+from gpudash.memory.snapshot.causes.unusable_room import fragmented_memory
 from gpudash.memory.snapshot.command_line import UNKNOWN_COMMAND, ProgramCommand
 from gpudash.memory.snapshot.history.history import History, moment_text
 from gpudash.memory.snapshot.history.model import NONE, SEGMENT_ALLOC, SEGMENT_MAP, Stack
@@ -357,12 +358,16 @@ def _in_the_program(case: Case, settings: Sequence[Remedy]) -> tuple[ProgramCaus
     is_waste = cause is not None and (cause.is_waste or bool(cause.puts_off))
     # A setting removes the fragmentation, and the run continues; but memory that is not needed would soon fill that
     # too.
-    if found.verdict == "fragmentation" and settings and not is_waste:
-        # If the setting is not enough, changes that make the program request less come next.
+    if found.verdict == "fragmentation" and not is_waste:
+        # If that is not enough, changes that make the program request less come next.
         less: tuple[Remedy, ...] = ()
         if cause is not None:
             less = cause.remedies
-        return None, (*workspace, *less)
+        if settings:
+            return None, (*workspace, *less)
+        fragmented = fragmented_memory(case)
+        if fragmented is not None:
+            return fragmented, (*workspace, *less)
     if cause is not None and not cause.is_of_activations:
         # A smaller workspace would only postpone the failure; mention it if there is nothing better.
         if cause.remedies:

@@ -11,7 +11,6 @@ from gpudash.memory.snapshot.causes.activations import (
     step_next_to_the_state,
 )
 from gpudash.memory.snapshot.causes.batches_ahead import batches_on_the_card
-from gpudash.memory.snapshot.causes.cap import capped_process
 from gpudash.memory.snapshot.causes.case import Case, ProgramCause
 from gpudash.memory.snapshot.causes.kept_models import kept_models
 from gpudash.memory.snapshot.causes.kv_cache import cache_of_keys_and_values
@@ -20,8 +19,9 @@ from gpudash.memory.snapshot.causes.needless_graphs.summed_losses import summed_
 from gpudash.memory.snapshot.causes.needless_graphs.teacher import teacher_with_graph
 from gpudash.memory.snapshot.causes.on_the_card import copied_model, joined_results, loaded_checkpoint, moved_data
 from gpudash.memory.snapshot.causes.optimizer_state import first_step_of_optimizer
-from gpudash.memory.snapshot.causes.retrying import retry_while_handling
+from gpudash.memory.snapshot.causes.retrying import retry_while_handling, retry_with_kept_error
 from gpudash.memory.snapshot.causes.scores import scores_of_attention
+from gpudash.memory.snapshot.causes.unusable_room import capped_process
 
 KEPT: tuple[Callable[[Case], ProgramCause | None], ...] = (
     kept_models,
@@ -34,6 +34,7 @@ KEPT: tuple[Callable[[Case], ProgramCause | None], ...] = (
 CAUSES: tuple[Callable[[Case], ProgramCause | None], ...] = (
     capped_process,
     retry_while_handling,
+    retry_with_kept_error,
     graph_of_gradients,
     summed_losses,
     scores_of_attention,

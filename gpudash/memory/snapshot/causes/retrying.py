@@ -1,4 +1,4 @@
-"""A retry inside the handler of an out-of-memory error, whose traceback still holds the first attempt's tensors."""
+"""A retry while the out-of-memory error of an earlier attempt, whose traceback holds that one's tensors, is kept."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import ast
 
 import numpy as np
 
+from gpudash.memory.allocator.trace import GRADIENTS, OPTIMIZER_STATE, WEIGHTS, WORKSPACE
 from gpudash.memory.explaining.wording import needed
 from gpudash.memory.frames import Frame
-from gpudash.memory.snapshot.causes.case import Case, ProgramCause, replayed
-from gpudash.memory.snapshot.source_edits import SourceFile, lines_of
+from gpudash.memory.snapshot.causes.case import Case, Ints, ProgramCause, replayed
+from gpudash.memory.snapshot.leak_edits import errors_kept
+from gpudash.memory.snapshot.source_edits import SourceFile, lines_of, names_in, one_line
 from gpudash.telemetry.explanation import short
 from gpudash.units import format_bytes
 
@@ -52,6 +54,60 @@ def _held(
     ran = case.freed_sooner(dict.fromkeys(np.asarray(lives).tolist(), first + 1))
     change = f"{short(file.file)}:{handler.lineno}: try again after the except block, not in it: {needed(size)} less"
     return ProgramCause(text, (replayed(change, ran, _after_the_block(file, tried, handler)),))
+
+
+def retry_with_kept_error(case: Case) -> ProgramCause | None:
+    """Tensors of failed attempts, held by their exceptions, which the program keeps."""
+    if len(case.history.ooms) < 2:
+        return None
+    for file in case.program_files:
+        for tried in file.nodes():
+            if not isinstance(tried, ast.Try):
+                continue
+            kept = next((one for handler in tried.handlers for one in errors_kept(handler)), None)
+            lives = _of_earlier_tries(case, file, tried)
+            if kept is not None and case.bytes_of(lives) >= SHARE_OF_LIVE * case.live_bytes:
+                return _held_by_error(case, file, lives, *kept)
+    return None
+
+
+def _of_earlier_tries(case: Case, file: SourceFile, tried: ast.Try) -> Ints:
+    """Live blocks that a ``try`` allocated before a request of it failed, without what a training keeps anyway."""
+    lines = [(file.file, line) for statement in tried.body for line in lines_of(statement)]
+    lives = case.of_other_category(WEIGHTS, GRADIENTS, OPTIMIZER_STATE, WORKSPACE)
+    earlier: Ints = lives[case.with_frames(lines)[lives] & (case.lives.born[lives] < case.history.ooms[-2])]
+    return earlier
+
+
+def _held_by_error(case: Case, file: SourceFile, lives: Ints, statement: ast.stmt, error: ast.Name) -> ProgramCause:
+    size = case.bytes_of(lives)
+    ooms = case.history.ooms
+    # Without the exception, a try's tensors are freed when it has failed.
+    failed = ooms[np.searchsorted(ooms, case.lives.born[lives])]
+    ran = case.freed_sooner(dict(zip(lives.tolist(), (failed + 1).tolist(), strict=True)))
+    place = f"{short(file.file)}:{statement.lineno}"
+    text = (
+        f"{place} ({one_line(statement)}) keeps {format_bytes(size)} of earlier tries, as the traceback of an "
+        "exception refers to the variables of the functions that it left."
+    )
+    instead = f"str({error.id})"
+    if _needs_exception(file, statement):
+        instead = f"{error.id}.with_traceback(None)"
+    change = f"{place}: {instead} in place of {error.id}: {needed(size)} less"
+    return ProgramCause(text, (replayed(change, ran, file.patch_of(error, instead)),), is_waste=True)
+
+
+def _needs_exception(file: SourceFile, statement: ast.stmt) -> bool:
+    """Whether the program raises what a statement keeps, or reads its attributes."""
+    names = {ast.unparse(target) for target in getattr(statement, "targets", [])}
+    if isinstance(statement, ast.Expr):
+        names = names_in(statement.value)
+    for node in file.nodes():
+        if isinstance(node, ast.Raise) and names_in(node) & names:
+            return True
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in names and node.attr != "append":
+            return True
+    return False
 
 
 def _after_the_block(file: SourceFile, tried: ast.Try, handler: ast.ExceptHandler) -> str:

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TypeGuard
 
-from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY
+import numpy as np
+
+from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, TEMPORARY
 from gpudash.memory.explaining.memory_state import OTHER_TENSORS
 from gpudash.memory.explaining.wording import needed
 from gpudash.memory.frames import Frame, is_installed, is_library
@@ -50,7 +52,7 @@ def evaluation_with_graph(case: Case) -> ProgramCause | None:
     size = case.bytes_of(lives)
     if size < SHARE_OF_LIVE * case.live_bytes or _trains(case, lives[0], line):
         return None
-    passes = case.rounds(lives)
+    passes = _passes(case, line, lives)
     # A single pass may be too large without its graph as well.
     batches = []
     if len(passes) < FEWEST_PASSES:
@@ -213,6 +215,48 @@ def _differentiating(case: Case) -> frozenset[str]:
     return frozenset(found)
 
 
+def _passes(case: Case, line: Frame, lives: Ints) -> list[Ints]:
+    """Blocks of a line's passes by pass, in order of time.
+
+    Equal layers of a model ask alike several times in a pass. What the program allocates between two passes, such as
+    their inputs, tells them apart; without that, the stack that comes back least often, such as that of the result.
+    """
+    ordered = lives[np.argsort(case.lives.born[lives])]
+    of_pass = case.through("torch/nn/modules/module.py", "_call_impl") & case.with_frames([line[:2]])
+    # Not what another thread allocates meanwhile, such as one that loads batches.
+    of_function = [any(frame[0::2] == line[0::2] for frame in frames) for frames in case.own_frames]
+    in_function = np.array([*of_function, False], bool)[case.lives.stack]
+    outside = np.sort(case.lives.born[in_function & ~of_pass])
+    between = np.searchsorted(outside, case.lives.born[ordered])
+    begins = np.flatnonzero(np.diff(between)) + 1
+    if not len(begins):
+        stack = case.lives.stack[ordered]
+        number, count = np.unique(stack, return_counts=True)
+        again = count > 1
+        if not again.any():
+            return [ordered]
+        rarest = number[again][np.argmin(count[again])]
+        begins = np.flatnonzero(stack[:-1] == rarest) + 1
+    return np.split(ordered, begins)
+
+
+def _inputs(case: Case, line: Frame, lives: Ints) -> Ints:
+    """Inputs that a line itself makes for its passes, in order of time: only the graph keeps them.
+
+    What the same line allocates before its first pass is an input; what it only allocates later is made of results.
+    """
+    first = case.lives.born[lives].min()
+    at_line = np.array(
+        [life for life in case.of_category(OTHER_TENSORS, INPUTS) if line in case.innermost(life)], np.int64
+    )
+    at_line = np.setdiff1d(at_line, lives)
+    kind = np.stack((case.lives.stack[at_line], case.lives.requested[at_line]))
+    made_before = kind[:, case.lives.born[at_line] < first]
+    is_input = (kind[:, :, None] == made_before[:, None, :]).all(axis=0).any(axis=1)
+    inputs: Ints = at_line[is_input]
+    return inputs[np.argsort(case.lives.born[inputs])]
+
+
 def _text(line: Frame, passes: int, size: int) -> str:
     place = f"{short(line.file)}:{line.line}"
     if passes < FEWEST_PASSES:
@@ -232,9 +276,13 @@ def _remedies(case: Case, line: Frame, lives: Ints, passes: list[Ints]) -> list[
         return [Remedy(text, patch=patch)]
     # Without a graph, all of a pass but its last block, the result, would be freed before the next one begins.
     ends = {}
+    inputs = _inputs(case, line, lives)
     for now, then in pairwise(passes):
         begin = int(case.lives.born[then[0]])
         ends.update(dict.fromkeys(now[:-1].tolist(), begin))
+        of_now = inputs[case.lives.born[inputs] < case.lives.born[now[0]]]
+        ends.update(dict.fromkeys(of_now.tolist(), begin))
+        inputs = inputs[len(of_now) :]
     ran = case.freed_sooner(ends)
     text = f"{place}: {write}"
     if ran.fits:
