@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from gpudash.units import needed
+
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
@@ -109,6 +111,23 @@ class Owner:
     last_step: int = 0
     stack: tuple[StackLine, ...] = ()
     library: str = ""
+
+
+def request_size(requested: int, segment: int | None) -> str:
+    """The size of a refused request: "8 MiB, which needs a segment of 20 MiB".
+
+    Args:
+        requested: bytes of the tensor.
+        segment: bytes that the allocator needs of the card for it; ``None`` if unknown.
+    """
+    return f"{needed(requested)}{segment_text(requested, segment or requested)}"
+
+
+def segment_text(requested: int, segment: int) -> str:
+    """What is said of a request's segment after its own size; "" if both read alike."""
+    if needed(segment) == needed(requested):
+        return ""
+    return f", which needs a segment of {needed(segment)}"
 
 
 def every_steps(stride: float, always: str = "every step") -> str:
@@ -393,6 +412,13 @@ class Explanation:
     def with_remedies(self, remedies: tuple[Remedy, ...], note: str = "") -> Explanation:
         """A copy with other remedies."""
         return replace(self, remedies=remedies, remedies_note=note)
+
+    @property
+    def request_size(self) -> str:
+        """The size of the refused request, and of its segment; "" if none failed."""
+        if self.requested_bytes is None:
+            return ""
+        return request_size(self.requested_bytes, self.segment_bytes)
 
     @property
     def used_bytes(self) -> int:

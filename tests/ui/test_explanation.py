@@ -233,6 +233,18 @@ def test_the_request_hangs_over_the_capacity(window: MainWindow) -> None:
     assert asked.right <= bar.width()
 
 
+def test_a_small_tensor_is_drawn_as_the_segment_that_it_needs_beyond_the_capacity(qtbot: QtBot) -> None:
+    bar = PartsBar(DARK)
+    qtbot.addWidget(bar)
+    bar.resize(1000, bar.heightForWidth(1000))
+    bar.show_parts(explain(replace(STATE, request=RefusedRequest(8 * MIB, 22 * MIB))))
+    assert bar.accessibleDescription().endswith("; asked for 8 MiB, which needs a segment of 22 MiB")
+    image = bar.grab().toImage()
+    line = [x for x in range(image.width()) if image.pixelColor(x, 0).name() == DARK.text]
+    box = [x for x in range(image.width()) if image.pixelColor(x, 3).name() == DARK.critical]
+    assert line and box and max(box) > max(line) + 8
+
+
 def test_choosing_a_category_narrows_the_table_and_esc_widens_it_before_it_leaves(
     window: MainWindow, qtbot: QtBot
 ) -> None:

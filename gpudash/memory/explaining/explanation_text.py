@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.memory.explaining.remedies import AT_LEAST, REPLAY
 from gpudash.memory.explaining.whole_need import changes_the_run
-from gpudash.memory.explaining.wording import available, innermost, needed
+from gpudash.memory.explaining.wording import innermost
 from gpudash.memory.predicting.prediction import price
 from gpudash.telemetry.explanation import Evidence, Explanation, Owner, Part, Remedy, short, site_name
-from gpudash.units import format_bytes, format_count, format_duration, format_percent
+from gpudash.units import available, format_bytes, format_count, format_duration, format_percent
 
 BAR_CELLS = 40
 """Length of the longest bar, in characters."""
@@ -266,10 +266,9 @@ def total_text(explanation: Explanation) -> str:
     text = f"together {format_bytes(explanation.capacity_bytes)}"
     if explanation.allowed_bytes is not None:
         text += f", of which PyTorch may have {available(explanation.allowed_bytes)}"
-    requested = explanation.requested_bytes
-    if requested is None:
+    if explanation.requested_bytes is None:
         return text
-    return f"{text}; asked for {needed(requested)} more"
+    return f"{text}; asked for {explanation.request_size}"
 
 
 def _owner_lines(explanation: Explanation) -> list[str]:

@@ -12,11 +12,10 @@ from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.blocks import SMALLEST_BLOCK
 from gpudash.memory.allocator.trace import TEMPORARY, Trace
 from gpudash.memory.explaining.remedies import AT_LEAST, REPLAY, ordered
-from gpudash.memory.explaining.wording import needed
 from gpudash.memory.predicting.estimate import smallest_card
 from gpudash.memory.predicting.fit import Outcome, card_of, minimum_room, peaks, run_on
 from gpudash.telemetry.explanation import Explanation, Need, Remedy
-from gpudash.units import GIB, format_count, format_duration
+from gpudash.units import GIB, format_count, format_duration, needed
 
 RERUN = "rerun"
 NUMBERLESS = "rerun without numbers"

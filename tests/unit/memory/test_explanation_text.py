@@ -39,10 +39,17 @@ def test_the_report_begins_with_the_cause_and_ends_with_the_evidence() -> None:
     lines = report(told)
     assert lines[:2] == [told.headline, told.request_words]
     assert lines[-1] == "Evidence: 41 of 41 events, recording began at 900 ms, 50 % of live bytes have no stack."
-    assert "  together 4.00 GiB; asked for 512 MiB more" in lines
+    assert "  together 4.00 GiB; asked for 512 MiB" in lines
     assert any(line.startswith("  python (pid 4711)") for line in lines)
     assert any("activations, Linear" in line and "model.py:88 forward" in line for line in lines)
     assert any("no stack recorded" in line for line in lines)
+
+
+def test_a_request_is_told_with_its_segment_wherever_it_is_told() -> None:
+    told = found(request=RefusedRequest(8 * MIB - 3, 270 * MIB), device_free=256 * MIB)
+    size = "8 MiB, which needs a segment of 270 MiB"
+    assert told.request_words == f"The last request was {size}; 14 MiB too little was free."
+    assert f"  together 4.00 GiB; asked for {size}" in report(told)
 
 
 def test_a_workspace_that_no_line_asked_for_is_called_that_and_not_memory_without_a_stack() -> None:

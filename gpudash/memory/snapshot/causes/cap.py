@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from gpudash.memory.explaining.wording import available
 from gpudash.memory.snapshot.causes.case import Case, ProgramCause, replayed
 from gpudash.memory.snapshot.source_edits import SourceFile, keyword_of, method_of
 from gpudash.telemetry.explanation import short
-from gpudash.units import format_bytes
+from gpudash.units import available, format_bytes
 
 SETS_IT = "set_per_process_memory_fraction"
 

@@ -9,7 +9,6 @@ from typing import TypeGuard
 
 from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY
 from gpudash.memory.explaining.memory_state import OTHER_TENSORS
-from gpudash.memory.explaining.wording import needed
 from gpudash.memory.frames import Frame, is_installed, is_library
 from gpudash.memory.snapshot.causes.activations import halved
 from gpudash.memory.snapshot.causes.batch_size import batch_sizes
@@ -26,7 +25,7 @@ from gpudash.memory.snapshot.source_edits import (
     scope_of,
 )
 from gpudash.telemetry.explanation import Remedy, short
-from gpudash.units import format_bytes, format_like
+from gpudash.units import format_bytes, format_like, needed
 
 SHARE_OF_LIVE = 0.3
 """Part of the live bytes that such passes must hold."""
