@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from gpudash.units import needed
+from gpudash.units import format_bytes, needed
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -419,6 +419,17 @@ class Explanation:
         if self.requested_bytes is None:
             return ""
         return request_size(self.requested_bytes, self.segment_bytes)
+
+    @property
+    def refused_total_bytes(self) -> int:
+        """PyTorch's memory on the device if the failed request had succeeded."""
+        reserved = self.part_bytes("category", "idle", "pending", "private")
+        return reserved + (self.segment_bytes or self.requested_bytes or 0)
+
+    @property
+    def peak_without_change(self) -> str:
+        """`refused_total_bytes` in words, wherever the peak of a change is compared with it."""
+        return f"{format_bytes(self.refused_total_bytes)} with the refused request"
 
     @property
     def used_bytes(self) -> int:

@@ -15,6 +15,7 @@ from pytestqt.qtbot import QtBot
 from gpudash.devices.names import simulated_gpu
 from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, OPTIMIZER_STATE, WEIGHTS, WORKSPACE
 from gpudash.memory.explaining.explain import explain
+from gpudash.memory.explaining.explanation_text import report
 from gpudash.memory.explaining.memory_state import AllocationGroup, MemoryState, RefusedRequest, other_process
 from gpudash.memory.frames import Frame
 from gpudash.session import Replay
@@ -254,7 +255,7 @@ def test_choosing_a_category_narrows_the_table_and_esc_widens_it_before_it_leave
     assert [row[4] for row in page.owners.table.model.rows] == ["weights"]
     assert page.owners.chip.isVisible() and page.owners.chip.text().startswith("weights")
     qtbot.keyClick(page.owners.table.view, Qt.Key.Key_Escape)
-    assert len(page.owners.table.model.rows) == 3 and window.workspace.dashboard.explanation.open
+    assert len(page.owners.table.model.rows) == 4 and window.workspace.dashboard.explanation.open
     qtbot.keyClick(page.owners.table.view, Qt.Key.Key_Escape)
     assert not window.workspace.dashboard.explanation.open
 
@@ -293,7 +294,7 @@ def test_arrow_keys_choose_a_part(window: MainWindow, qtbot: QtBot) -> None:
     qtbot.keyClick(page.bar, Qt.Key.Key_Right)
     assert {row[4] for row in page.owners.table.model.rows} == {"weights"}
     qtbot.keyClick(page.bar, Qt.Key.Key_Left)
-    assert len(page.owners.table.model.rows) == 3
+    assert len(page.owners.table.model.rows) == 4
 
 
 def test_what_would_have_fitted_is_a_row_of_buttons_with_their_peaks(window: MainWindow) -> None:
@@ -413,6 +414,22 @@ def test_rows_can_stand_for_modules_files_and_categories() -> None:
     own = [row.cells[0] for row in owner_rows(found, Choice())]
     total = [row.cells[1] for row in owner_rows(found, Choice(by_total=True))]
     assert own[0] == "960 MiB" and total[0] == "1.35 GiB"
+
+
+def test_the_table_has_the_rows_of_the_report() -> None:
+    groups = (
+        AllocationGroup(500 * MIB, 75, ACTIVATIONS, stack=(TRAIN, MAIN)),
+        AllocationGroup(100 * MIB, 25, INPUTS, stack=(TRAIN, MAIN)),
+    )
+    found = explain(replace(STATE, groups=groups))
+    rows = [row.cells for row in owner_rows(found, Choice())]
+    assert [(own, count, what) for own, _total, count, _growth, what, _where in rows] == [
+        ("500 MiB", "75", ACTIVATIONS),
+        ("100 MiB", "25", INPUTS),
+    ]
+    lines = report(found)
+    for row, line in zip(rows, lines[lines.index("Who allocated it") + 2 :], strict=False):
+        assert line.split()[:2] == row[0].split() and row[4] in line
 
 
 def test_folded_lines_are_counted_between_the_users_own() -> None:

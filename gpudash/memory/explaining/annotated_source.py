@@ -83,12 +83,6 @@ def change_of(found: Explanation) -> Remedy | None:
     return next((remedy for remedy in ordered(found.remedies) if changes_the_run(remedy)), None)
 
 
-def refused_total_bytes(found: Explanation) -> int:
-    """PyTorch's memory on the device if the failed request had succeeded."""
-    reserved = found.part_bytes("category", "idle", "pending", "private")
-    return reserved + (found.segment_bytes or found.requested_bytes or 0)
-
-
 def source_files(found: Explanation, change: Remedy | None, folder: str) -> list[str]:
     """Files of the program whose lines hold memory, the largest first, after the one that is changed."""
     sizes: dict[str, int] = defaultdict(int)

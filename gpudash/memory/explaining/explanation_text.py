@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.memory.explaining.remedies import AT_LEAST, REPLAY
-from gpudash.memory.explaining.whole_need import changes_the_run
+from gpudash.memory.explaining.whole_need import changes_the_run, is_capacity
 from gpudash.memory.explaining.wording import innermost
 from gpudash.memory.predicting.prediction import price
 from gpudash.telemetry.explanation import Evidence, Explanation, Owner, Part, Remedy, short, site_name
@@ -20,6 +20,9 @@ SHOWN_OWNERS = 5
 
 _LINE = re.compile(r"\S:\d")
 """Matches the place of a line in a sentence: "train.py:41"."""
+
+_PEAK = re.compile(r": (?P<peak>[\d.]+ (?P<unit>\w+)) at the peak")
+"""Matches the peak in the words of a change."""
 
 NOT_TRIED = "not tried"
 """Label of a remedy that neither a dry run nor a replay has verified."""
@@ -130,15 +133,22 @@ def remedy_peak(remedy: Remedy, *, failed: bool) -> str:
     return f"{at_least}{format_bytes(remedy.predicted_peak_bytes)}"
 
 
-def reason(explanation: Explanation, change: Remedy | None) -> str:
-    """What is held by which line, why, and what a change does about it, in sentences without their caveats."""
+def unsaid_peak(remedy: Remedy, *, failed: bool) -> str:
+    """`remedy_peak`, unless the change itself says it: beside the peak without it, or as what a card has to have."""
+    said = _PEAK.search(remedy.change)
+    is_said = said is not None and format_bytes(remedy.predicted_peak_bytes, unit=said["unit"]) == said["peak"]
+    if is_said or is_capacity(remedy):
+        return ""
+    return remedy_peak(remedy, failed=failed)
+
+
+def reason(explanation: Explanation) -> str:
+    """What is held by which line, and why, in sentences without their caveats."""
     sentences = [explanation.cause]
     if not _LINE.search(explanation.cause):
         sentences.insert(0, _held(explanation))
     if _note_is_cause(explanation):
         sentences.append(explanation.remedies_note)
-    if change is not None and change.predicted_peak_bytes is not None:
-        sentences.append(f"The change: {change.change}.")
     return " ".join(filter(None, sentences))
 
 
@@ -167,8 +177,11 @@ def _held(explanation: Explanation) -> str:
         growth = explanation.growing[0]
         # As in the margin of the source.
         held = sum(one.bytes for one in owners if (one.file, one.line) == (growth.file, growth.line))
-        more = f"{format_bytes(growth.bytes_at_once)} of {growth.every}"
-        return f"{short(growth.file)}:{growth.line} holds {format_bytes(held)}, {more}."
+        rate = f"{format_bytes(growth.bytes_at_once)} of {growth.every}"
+        more = ""
+        if not (_note_is_cause(explanation) and rate in explanation.remedies_note):
+            more = f", {rate}"
+        return f"{short(growth.file)}:{growth.line} holds {format_bytes(held)}{more}."
     if explanation.verdict not in ("real capacity", "impossible request", "memory cap"):
         return explanation.headline
     if not owners:
@@ -178,11 +191,8 @@ def _held(explanation: Explanation) -> str:
 
 
 def _facts(remedy: Remedy, failed: bool) -> list[str]:
-    peak = remedy_peak(remedy, failed=failed)
-    if f": {peak} at the peak" in remedy.change:
-        # The change itself says it, beside the peak without it.
-        peak = ""
-    elif peak:
+    peak = unsaid_peak(remedy, failed=failed)
+    if peak:
         peak = f"peak {peak}"
     source = NOT_TRIED
     if remedy.verified_by:

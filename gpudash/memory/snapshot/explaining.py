@@ -282,7 +282,7 @@ def remedies(
     limit = None
     if failed:
         limit = capacity
-    kept = tuple(_release(history, found.growing, limit, edit))
+    kept = tuple(_release(history, found, limit, edit))
     if found.verdict == "leak" or is_leaking(found):
         # Otherwise the run would only fail later.
         cause = None if case is None else kept_cause(case)
@@ -403,14 +403,20 @@ def is_leaking(found: Explanation) -> bool:
     return found.requested_bytes is None and grown >= SHARE_OF_LEAK * max(1, found.evidence.live_bytes)
 
 
-def _release(history: History, growing: Sequence[Growth], capacity: int | None, edit: ProgramEdit) -> Iterator[Remedy]:
+def _release(history: History, found: Explanation, capacity: int | None, edit: ProgramEdit) -> Iterator[Remedy]:
+    growing = found.growing
     replayed = None
     if growing:
         replayed = without_kept(history, growing, capacity, edit)
-    if replayed is not None:
-        before, without, fits = replayed
-        if fits is not False and without < before:
-            yield release_remedy(growing, before, without, fits, edit.text, edit.patch)
+    if replayed is None:
+        return
+    before, without, fits = replayed
+    if fits is False or without >= before:
+        return
+    if found.requested_bytes is not None:
+        # The replay released no cache on its way to the request: it may have held more than there was.
+        before = found.refused_total_bytes
+    yield release_remedy(growing, before, without, fits, edit.text, edit.patch)
 
 
 def _larger(what_if: WhatIf, capacity: int) -> Iterator[Remedy]:

@@ -15,7 +15,7 @@ from gpudash.memory.snapshot.history.model import DeviceSnapshot, Snapshot, Trac
 from gpudash.memory.snapshot.replay.what_if import WhatIf
 from gpudash.memory.snapshot.sidecar import on_card
 from gpudash.telemetry.explanation import explanation_from_json
-from gpudash.units import GIB, MIB
+from gpudash.units import GIB, MIB, format_bytes
 from tests.unit.memory.snapshot.made import (
     BACKWARD,
     FORWARD,
@@ -79,6 +79,9 @@ def test_a_leak_is_named_by_its_line_and_letting_go_of_it_is_proved_by_replay() 
     assert remedy.fits is True
     assert remedy.predicted_peak_bytes is not None
     assert remedy.predicted_peak_bytes < 120 * MIB
+    before = format_bytes(found.refused_total_bytes)
+    assert remedy.change.endswith(f" at the peak instead of {before}"), "as beside the change in the window"
+    assert found.peak_without_change.startswith(before)
     row = next(row for row in report(found) if remedy.change in row)
     assert row.count(" MiB at the peak") == 1 and "peak " not in row.partition(remedy.change)[2], "it is said once"
     assert found.remedies_note.startswith("train.py:44 (losses.append(loss)) keeps loss itself, 4 MiB of every step: ")
@@ -472,7 +475,7 @@ def test_a_run_that_was_refused_in_a_later_step_is_answered_with_what_the_whole_
     assert smallest.fits is None and smallest.change.startswith("at least ")
     assert "a later step may need more" in found.remedies_note
     row = next(row for row in report(found) if smallest.change in row)
-    assert "peak at least " in row and "by replay" in row
+    assert "peak " not in row and "by replay" in row, "its size is in what it says"
     size = int(smallest.change.split()[2]) * MIB
     assert size > WhatIf(made.device()).smallest_capacity()
     for room, passes in ((size, True), (size - 2 * MIB, False)):

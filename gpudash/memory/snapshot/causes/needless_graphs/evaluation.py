@@ -25,7 +25,7 @@ from gpudash.memory.snapshot.source_edits import (
     scope_of,
 )
 from gpudash.telemetry.explanation import Remedy, short
-from gpudash.units import format_bytes, format_like, needed
+from gpudash.units import format_bytes, needed
 
 SHARE_OF_LIVE = 0.3
 """Part of the live bytes that such passes must hold."""
@@ -225,7 +225,6 @@ def _text(line: Frame, passes: int, size: int) -> str:
 def _remedies(case: Case, line: Frame, lives: Ints, passes: list[Ints]) -> list[Remedy]:
     write, patch = _edit(case, line)
     place = f"{short(line.file)}:{line.line}"
-    before = case.live_bytes
     if len(passes) < FEWEST_PASSES:
         text = f"{place}: {write}: up to {needed(case.bytes_of(lives))} less at this moment"
         return [Remedy(text, patch=patch)]
@@ -236,8 +235,6 @@ def _remedies(case: Case, line: Frame, lives: Ints, passes: list[Ints]) -> list[
         ends.update(dict.fromkeys(now[:-1].tolist(), begin))
     ran = case.freed_sooner(ends)
     text = f"{place}: {write}"
-    if ran.fits:
-        text += f": {format_like(ran.peak_reserved, before)} at the peak"
     return [replayed(text, ran, patch)]
 
 
