@@ -154,8 +154,7 @@ class Growth:
         bytes: bytes left so far.
         steps: number of steps that left something.
         stride: steps from one of them to the next.
-        kept_by: the statement that keeps it, in a sentence, where that is in no function that the line is called from,
-            as in a hook; "" otherwise.
+        kept_by: the statement that keeps it: "train.py:44 (losses.append(loss))"; "" if the line does, or if unknown.
     """
 
     file: str

@@ -337,6 +337,26 @@ def by_stride(growing: Sequence[Growth]) -> Sequence[Sequence[Growth]]:
     return [group for group in found.values() if group[0].bytes_per_step >= GROWS_SHARE * fastest]
 
 
+def who_keeps(growing: Sequence[Growth], keeper: str) -> tuple[str, str]:
+    """Who keeps what some lines allocate, with the verb, and where it is allocated: "train.py:44 (losses.append(loss))
+    keeps" and ", allocated at train.py:31 and 1 other line", or "train.py:31 (…) and 1 other line keep" and "".
+
+    Args:
+        growing: lines that leave memory behind equally often, the fastest first.
+        keeper: as `Growth.kept_by` of the first.
+    """
+    first = growing[0]
+    others = len(growing) - 1
+    more = ""
+    if others:
+        more = f" and {others} other line{'s' if others > 1 else ''}"
+    if keeper:
+        return f"{keeper} keeps", f", allocated at {short(first.file)}:{first.line}{more}"
+    if others:
+        return f"{first.place}{more} keep", ""
+    return f"{first.place} keeps", ""
+
+
 class GrowthNotice:
     """Decides at each check whether growing lines should be reported."""
 
@@ -384,14 +404,10 @@ def growth_warning(
         first = group[0]
         if not first.text:
             first = replace(first, text=source(first.file, first.line).strip())
-        size = format_bytes(first.bytes_at_once)
-        holder = keeper(first)
-        place = first.place
-        allocated = ""
-        if holder:
-            place = holder
-            allocated = f", allocated at {short(first.file)}:{first.line}"
-        sentences.append(f"{place} keeps {size} of {first.every} since step {first.first_step}{allocated}.")
+        size = format_bytes(sum(growth.bytes_at_once for growth in group))
+        who, allocated = who_keeps([first, *group[1:]], keeper(first))
+        sentences.append(f"{who} {size} of {first.every} since step {first.first_step}{allocated}.")
+        place = who.rpartition(" ")[0]
         causes.append(f"{place}, {size} {every_steps(first.stride, 'a step')}{allocated}")
     return Warning(
         time_s=time_s,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpudash.memory.allocator.trace import WORKSPACE
-from gpudash.memory.explaining.call_sites import by_stride
+from gpudash.memory.explaining.call_sites import by_stride, who_keeps
 from gpudash.memory.explaining.memory_state import MemoryState, RefusedRequest
 from gpudash.memory.frames import site_of
 from gpudash.telemetry.explanation import (
@@ -176,22 +176,14 @@ def _leak(state: MemoryState, growing: Sequence[Growth]) -> str:
     steps = growing[0].steps
     if any(growth.stride > 1.0 for growth in growing):
         steps = state.step - min(growth.first_step for growth in growing)
-    sentences = [f"{kept}: {format_pair(held, state.limit)} after {steps} steps."]
-    sentences += dict.fromkeys(growth.kept_by for growth in growing if growth.kept_by)
-    return " ".join(sentences)
+    return f"{kept}: {format_pair(held, state.limit)} after {steps} steps."
 
 
 def _kept_alive(growing: Sequence[Growth]) -> str:
     """What lines keep equally often: "train.py:41 and 1 other line keep 6 MiB alive per step"."""
-    others = len(growing) - 1
-    more = ""
-    if others:
-        more = f" and {others} other line{'s' if others > 1 else ''}"
-    verb = "keeps"
-    if others:
-        verb = "keep"
+    who, allocated = who_keeps(growing, growing[0].kept_by)
     size = format_bytes(sum(growth.bytes_at_once for growth in growing))
-    return f"{growing[0].place}{more} {verb} {size} alive {every_steps(growing[0].stride, 'per step')}"
+    return f"{who} {size} alive {every_steps(growing[0].stride, 'per step')}{allocated}"
 
 
 def others_text(processes: Sequence[Part], capacity: int, ours: int) -> str:

@@ -119,10 +119,7 @@ def explain_history(
     edit = NO_EDIT
     if found.growing and _is_replayed(history):
         leak = Leak.of(history, at, found.growing, source)
-        hooks = leak.hooks_text()
-        if hooks:
-            growing = (replace(found.growing[0], kept_by=hooks), *found.growing[1:])
-            found = _with_headline(explain(state, source, growing), history, at, state)
+        found = _with_headline(explain(state, source, leak.with_keepers(found.growing)), history, at, state)
         edit = ProgramEdit(
             leak.edit(history), leak.patch(history, source), leak.keeps_numbers(history), leak.in_variables()
         )
