@@ -92,7 +92,8 @@ class Owner:
         category: category of the blocks.
         bytes, count: size and number of the blocks.
         total_bytes: size of all blocks with this line anywhere in their stack.
-        growth_per_step: bytes left by every step; ``None`` if it does not grow.
+        growth_per_step: bytes left by every step, on average; ``None`` if it does not grow.
+        growth_stride: steps from one that leaves something to the next.
         first_step, last_step: steps that allocated the oldest and the newest block; 0 means before the first step.
         stack: most frequent stack by bytes, innermost line first.
     """
@@ -107,6 +108,7 @@ class Owner:
     total_bytes: int
     text: str = ""
     growth_per_step: float | None = None
+    growth_stride: float = 1.0
     first_step: int = 0
     last_step: int = 0
     stack: tuple[StackLine, ...] = ()

@@ -14,6 +14,7 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.devices.names import simulated_gpu
 from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, OPTIMIZER_STATE, WEIGHTS, WORKSPACE
+from gpudash.memory.explaining.annotated_source import read_source
 from gpudash.memory.explaining.explain import explain
 from gpudash.memory.explaining.explanation_text import report
 from gpudash.memory.explaining.memory_state import AllocationGroup, MemoryState, RefusedRequest, other_process
@@ -27,6 +28,7 @@ from gpudash.ui.colours import DARK, LIGHT
 from gpudash.ui.explanation.bar import PartsBar
 from gpudash.ui.explanation.header import RemediesView, remedy_text
 from gpudash.ui.explanation.page import Choice, ExplanationPage, owner_rows
+from gpudash.ui.explanation.source_view.source import spoken
 from gpudash.ui.explanation.stack import folded
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB, format_bytes
@@ -430,6 +432,16 @@ def test_the_table_has_the_rows_of_the_report() -> None:
     lines = report(found)
     for row, line in zip(rows, lines[lines.index("Who allocated it") + 2 :], strict=False):
         assert line.split()[:2] == row[0].split() and row[4] in line
+
+
+def test_what_a_line_keeps_of_every_tenth_step_is_told_alike_in_headline_table_report_and_source() -> None:
+    groups = tuple(AllocationGroup(48 * MIB, 1, ACTIVATIONS, step, stack=(TRAIN, MAIN)) for step in range(10, 131, 10))
+    found = explain(replace(STATE, groups=groups, step=140), lambda _file, line: f"line {line}")
+    assert "keeps 48 MiB alive every 10 steps" in found.headline
+    assert owner_rows(found, Choice())[0].cells[3] == "+48 MiB every 10 steps"
+    assert any("+48 MiB every 10 steps" in line for line in report(found))
+    source = read_source(found, TRAIN.file, None, "")
+    assert source is not None and "48 MiB more every 10 steps" in spoken(source)
 
 
 def test_folded_lines_are_counted_between_the_users_own() -> None:

@@ -257,7 +257,7 @@ def _stride(steps: Sequence[int]) -> float:
     return 1.0
 
 
-def _rates(by_key: Iterable[tuple[_Key, _SiteTotal]], growing: Sequence[Growth]) -> dict[_Key, float]:
+def _rates(by_key: Iterable[tuple[_Key, _SiteTotal]], growing: Sequence[Growth]) -> dict[_Key, GrowthRate]:
     """Each growing line's rate, divided among its modules and categories in proportion to their bytes."""
     known = {(growth.file, growth.line): growth for growth in growing}
     # A line that holds memory of a single step has not grown, and gets no part of the rate.
@@ -272,7 +272,8 @@ def _rates(by_key: Iterable[tuple[_Key, _SiteTotal]], growing: Sequence[Growth])
     rates = {}
     for key, place, size in found:
         if place in known:
-            rates[key] = known[place].bytes_per_step * size / whole[place]
+            growth = known[place]
+            rates[key] = GrowthRate(growth.bytes_per_step * size / whole[place], growth.stride)
     return rates
 
 
@@ -283,7 +284,7 @@ def _owner(
     category: str,
     site_total: _SiteTotal,
     totals: dict[tuple[str, int], int],
-    rate: float | None,
+    rate: GrowthRate | None,
     source: SourceLine,
 ) -> Owner:
     stack: tuple[Frame, ...] = ()
@@ -305,6 +306,11 @@ def _owner(
         # A workspace belongs to no line: this one was only the first to need it.
         if category != WORKSPACE:
             line_total = totals.get((site.file, site.line), 0)
+    growth = None
+    stride = 1.0
+    if rate is not None:
+        growth = rate.bytes_per_step
+        stride = rate.stride
     return Owner(
         file=file,
         line=line,
@@ -316,7 +322,8 @@ def _owner(
         count=site_total.count,
         total_bytes=max(site_total.bytes, line_total),
         text=text,
-        growth_per_step=rate,
+        growth_per_step=growth,
+        growth_stride=stride,
         first_step=site_total.first_step,
         last_step=site_total.last_step,
         stack=stack_lines(stack),

@@ -10,7 +10,7 @@ from gpudash.memory.explaining.remedies import AT_LEAST, REPLAY
 from gpudash.memory.explaining.whole_need import changes_the_run, is_capacity
 from gpudash.memory.explaining.wording import innermost
 from gpudash.memory.predicting.prediction import price
-from gpudash.telemetry.explanation import Evidence, Explanation, Owner, Part, Remedy, short, site_name
+from gpudash.telemetry.explanation import Evidence, Explanation, Owner, Part, Remedy, every_steps, short, site_name
 from gpudash.units import available, format_bytes, format_count, format_duration, format_percent
 
 BAR_CELLS = 40
@@ -249,11 +249,20 @@ def others_text(count: int) -> str:
     return f"{format_count(count)} other call site{'s' if count > 1 else ''}"
 
 
-def growth_text(bytes_per_step: float | None) -> str:
-    """A growth per step in words; "" for none."""
-    if bytes_per_step is None:
+def growth_text(bytes_per_step: float | None, stride: float = 1.0, always: str = "") -> str:
+    """A growth in words: "+4 MiB", "+48 MiB every 10 steps"; "" for none.
+
+    Args:
+        bytes_per_step: bytes on average.
+        stride: steps from one that leaves something to the next.
+        always: what follows the bytes if every step does.
+    """
+    if not bytes_per_step:
         return ""
-    return f"+{format_bytes(bytes_per_step)}"
+    every = every_steps(stride, "")
+    if every:
+        return f"+{format_bytes(bytes_per_step * stride)} {every}"
+    return f"+{format_bytes(bytes_per_step)}{always}"
 
 
 def _bars(explanation: Explanation) -> Iterator[str]:
@@ -299,7 +308,7 @@ def _cells(owner: Owner) -> list[str]:
         format_bytes(owner.bytes),
         format_bytes(owner.total_bytes),
         format_count(owner.count),
-        growth_text(owner.growth_per_step),
+        growth_text(owner.growth_per_step, owner.growth_stride),
         f"{owner.category}{f', {innermost(owner.module)}' if owner.module else ''}",
         place(owner),
     ]

@@ -524,6 +524,10 @@ def _row(name: str, owners: Sequence[Owner], choice: Choice) -> OwnerRow:
     largest = max(owners, key=lambda owner: owner.bytes)
     own = sum(owner.bytes for owner in owners)
     growth = sum(owner.growth_per_step or 0.0 for owner in owners)
+    stride = 1.0
+    strides = {owner.growth_stride for owner in owners if owner.growth_per_step}
+    if len(strides) == 1:
+        stride = strides.pop()
     what = ", ".join(dict.fromkeys(owner.category for owner in owners))
     modules = {innermost(owner.module) for owner in owners}
     if choice.group == "call site" and len(modules) == 1 and largest.module:
@@ -532,7 +536,7 @@ def _row(name: str, owners: Sequence[Owner], choice: Choice) -> OwnerRow:
         format_bytes(own),
         format_bytes(_total(owners)),
         format_count(sum(owner.count for owner in owners)),
-        growth_text(growth or None),
+        growth_text(growth, stride),
         "" if choice.group == "category" else what,
         name,
     )
