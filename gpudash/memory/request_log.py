@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gpudash.drawing.ribbons import Allocations
 from gpudash.memory.allocator.trace import WORKSPACE
-from gpudash.memory.explaining.call_sites import GrowthRate, growth_rate
+from gpudash.memory.explaining.call_sites import GrowthRate, HeldLine, growth_rate
 from gpudash.memory.frames import Frame, site_of
 from gpudash.telemetry.explanation import NO_STACK, site_name
 
@@ -55,21 +55,6 @@ class AllocatingLine:
     def text(self) -> str:
         """Its short name: "train.py:41 step", outside of functions "train.py:41"."""
         return site_name(self.file, self.line, self.name).removesuffix(OUTSIDE)
-
-
-@dataclass(frozen=True, slots=True)
-class HeldLine:
-    """What a line holds at a moment.
-
-    Attributes:
-        bytes: that it allocated and that are there.
-        growth: bytes that it keeps of every step, on average; 0.0 where it keeps nothing.
-        stride: steps from one of which it keeps something to the next.
-    """
-
-    bytes: int
-    growth: float = 0.0
-    stride: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,6 +211,21 @@ class GrowthRate:
     stride: float
 
 
+@dataclass(frozen=True, slots=True)
+class HeldLine:
+    """What a line holds at a moment.
+
+    Attributes:
+        bytes: that it allocated and that are there.
+        growth: bytes that it keeps of every step, on average; 0.0 where it keeps nothing.
+        stride: steps from one of which it keeps something to the next.
+    """
+
+    bytes: int
+    growth: float = 0.0
+    stride: float = 1.0
+
+
 def growth_rate(steps: Mapping[int, int], now: int, fewest_steps: int = FEWEST_STEPS) -> GrowthRate | None:
     """What a step leaves behind; ``None`` if it does not: too few steps, long ago, or very different sizes.
 

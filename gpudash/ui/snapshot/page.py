@@ -14,9 +14,8 @@ from PySide6.QtWidgets import QMenu, QPushButton, QTabWidget, QWidget
 
 from gpudash.devices.names import SIMULATED
 from gpudash.memory.explaining.annotated_source import AnnotatedSource, change_of, read_source, source_files
-from gpudash.memory.explaining.call_sites import SourceLine
+from gpudash.memory.explaining.call_sites import HeldLine, SourceLine
 from gpudash.memory.explaining.explanation_text import evidence_text, growth_text
-from gpudash.memory.request_log import HeldLine
 from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
 from gpudash.telemetry.explanation import Explanation, Growth
