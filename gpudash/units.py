@@ -159,6 +159,28 @@ def format_pair(used: float | None, total: float | None) -> str:
     return f"{format_number(used, unit)} of {format_number(total, unit)} {unit}"
 
 
+def needed(size: int) -> str:
+    """Required bytes, never rounded down."""
+    unit, digits = _precision(size)
+    return f"{-(-size * 10**digits // _UNITS[unit]) / 10**digits:.{digits}f} {unit}"
+
+
+def available(size: int) -> str:
+    """Available bytes, never rounded up."""
+    unit, digits = _precision(size)
+    return f"{size * 10**digits // _UNITS[unit] / 10**digits:.{digits}f} {unit}"
+
+
+def _precision(size: int) -> tuple[str, int]:
+    """Unit and decimals, as in `format_bytes`."""
+    unit = memory_unit(size)
+    if unit in ("B", "MiB"):
+        return unit, 0
+    if size < 10 * _UNITS[unit]:
+        return unit, 2
+    return unit, 1
+
+
 @dataclass(frozen=True)
 class SizeScale:
     """How to write sizes that are compared, so that the text preserves their order.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gpudash.drawing.ribbons import Allocations
 from gpudash.memory.allocator.trace import WORKSPACE
-from gpudash.memory.explaining.call_sites import growth_rate
+from gpudash.memory.explaining.call_sites import GrowthRate, HeldLine, growth_rate
 from gpudash.memory.frames import Frame, site_of
 from gpudash.telemetry.explanation import NO_STACK, site_name
 
@@ -55,19 +55,6 @@ class AllocatingLine:
     def text(self) -> str:
         """Its short name: "train.py:41 step", outside of functions "train.py:41"."""
         return site_name(self.file, self.line, self.name).removesuffix(OUTSIDE)
-
-
-@dataclass(frozen=True, slots=True)
-class HeldLine:
-    """What a line holds at a moment.
-
-    Attributes:
-        bytes: that it allocated and that are there.
-        growth: bytes that it keeps of every step, 0.0 where it keeps nothing.
-    """
-
-    bytes: int
-    growth: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,18 +213,23 @@ class RequestLog:
         found = self.allocations()
         there = np.flatnonzero((found.born <= moment) & (found.freed > moment))
         sizes = np.bincount(found.site[there], found.size[there], len(self.lines)).astype(np.int64)
-        growth = np.zeros(len(self.lines))
+        rates: dict[int, GrowthRate] = {}
         if steps is not None and len(found.place) and moment >= 0:
-            growth = _growth(found, there, steps[steps <= found.place[moment]], len(self.lines))
+            rates = _rates(found, there, steps[steps <= found.place[moment]])
         recent = found.site[(found.born >= since) & (found.born <= moment)]
         held: dict[tuple[str, int], HeldLine] = {}
         for number in np.union1d(recent, found.site[there]).tolist():
-            line, size, rate = self.lines[number], int(sizes[number]), float(growth[number])
+            line = self.lines[number]
             if line.category == WORKSPACE:
                 continue
             key = line.file, line.line
             before = held.get(key, HeldLine(0))
-            held[key] = HeldLine(before.bytes + size, before.growth + rate)
+            rate = rates.get(number, GrowthRate(0.0, before.stride))
+            stride = rate.stride
+            if before.growth:
+                # A line that keeps different kinds of memory has the pace of the most frequent.
+                stride = min(before.stride, rate.stride)
+            held[key] = HeldLine(before.bytes + int(sizes[number]), before.growth + rate.bytes_per_step, stride)
         return held
 
     def stack_of(self, allocation: int) -> Stack:
@@ -315,20 +307,18 @@ class RequestLog:
         self._live = {owner: int(place[allocation]) for owner, allocation in self._live.items()}
 
 
-def _growth(
-    found: Allocations, there: NDArray[np.int64], steps: NDArray[np.float64], lines: int
-) -> NDArray[np.float64]:
-    """Bytes that each line keeps of every step, or on average of every n-th: as the warning about growing lines has it.
+def _rates(found: Allocations, there: NDArray[np.int64], steps: NDArray[np.float64]) -> dict[int, GrowthRate]:
+    """What lines keep of every step, or of every n-th, by their number: as the warning about growing lines has it.
 
     Args:
         there: numbers of the allocations that are there.
         steps: session times at which steps ended, up to now.
     """
-    growth = np.zeros(lines)
+    rates: dict[int, GrowthRate] = {}
     there = there[found.born[there] >= 0]
     steps = steps[-MOST_GROWTH_STEPS:]
     if not len(steps):
-        return growth
+        return rates
     there = there[found.place[found.born[there]] >= steps[0]]
     step = steps.searchsorted(found.place[found.born[there]], "right")
     pairs, place = np.unique(found.site[there] * (len(steps) + 2) + step, return_inverse=True)
@@ -341,8 +331,8 @@ def _growth(
     for line, of_steps in of_lines.items():
         rate = growth_rate(of_steps, len(steps))
         if rate is not None:
-            growth[line] = rate.bytes_per_step
-    return growth
+            rates[line] = rate
+    return rates
 
 
 class RequestLogs:

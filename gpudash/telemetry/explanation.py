@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from gpudash.units import format_bytes, needed
+
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
@@ -90,7 +92,8 @@ class Owner:
         category: category of the blocks.
         bytes, count: size and number of the blocks.
         total_bytes: size of all blocks with this line anywhere in their stack.
-        growth_per_step: bytes left by every step; ``None`` if it does not grow.
+        growth_per_step: bytes left by every step, on average; ``None`` if it does not grow.
+        growth_stride: steps from one that leaves something to the next.
         first_step, last_step: steps that allocated the oldest and the newest block; 0 means before the first step.
         stack: most frequent stack by bytes, innermost line first.
     """
@@ -105,10 +108,28 @@ class Owner:
     total_bytes: int
     text: str = ""
     growth_per_step: float | None = None
+    growth_stride: float = 1.0
     first_step: int = 0
     last_step: int = 0
     stack: tuple[StackLine, ...] = ()
     library: str = ""
+
+
+def request_size(requested: int, segment: int | None) -> str:
+    """The size of a refused request: "8 MiB, which needs a segment of 20 MiB".
+
+    Args:
+        requested: bytes of the tensor.
+        segment: bytes that the allocator needs of the card for it; ``None`` if unknown.
+    """
+    return f"{needed(requested)}{segment_text(requested, segment or requested)}"
+
+
+def segment_text(requested: int, segment: int) -> str:
+    """What is said of a request's segment after its own size; "" if both read alike."""
+    if needed(segment) == needed(requested):
+        return ""
+    return f", which needs a segment of {needed(segment)}"
 
 
 def every_steps(stride: float, always: str = "every step") -> str:
@@ -135,8 +156,7 @@ class Growth:
         bytes: bytes left so far.
         steps: number of steps that left something.
         stride: steps from one of them to the next.
-        kept_by: the statement that keeps it, in a sentence, where that is in no function that the line is called from,
-            as in a hook; "" otherwise.
+        kept_by: the statement that keeps it: "train.py:44 (losses.append(loss))"; "" if the line does, or if unknown.
     """
 
     file: str
@@ -393,6 +413,24 @@ class Explanation:
     def with_remedies(self, remedies: tuple[Remedy, ...], note: str = "") -> Explanation:
         """A copy with other remedies."""
         return replace(self, remedies=remedies, remedies_note=note)
+
+    @property
+    def request_size(self) -> str:
+        """The size of the refused request, and of its segment; "" if none failed."""
+        if self.requested_bytes is None:
+            return ""
+        return request_size(self.requested_bytes, self.segment_bytes)
+
+    @property
+    def refused_total_bytes(self) -> int:
+        """PyTorch's memory on the device if the failed request had succeeded."""
+        reserved = self.part_bytes("category", "idle", "pending", "private")
+        return reserved + (self.segment_bytes or self.requested_bytes or 0)
+
+    @property
+    def peak_without_change(self) -> str:
+        """`refused_total_bytes` in words, wherever the peak of a change is compared with it."""
+        return f"{format_bytes(self.refused_total_bytes)} with the refused request"
 
     @property
     def used_bytes(self) -> int:

@@ -150,7 +150,7 @@ def test_what_every_fifth_step_keeps_is_found_alone_and_next_to_a_leak_of_every_
     trained(home, leaking)
     for script in leaking:
         found = explained(read_snapshot(Path(f"{script}.pickle")), source=source_line)
-        assert found.verdict == "leak" and f"{script.name}:11 (return self.second(" in found.headline
+        assert found.verdict == "leak" and f", allocated at {script.name}:11" in found.headline
         edit = found.remedies[0]
         assert (edit.fits, edit.verified_by) == (True, "replay")
         places = re.findall(rf"{script.name}:\d+: write (.*?), not", edit.change)
@@ -158,7 +158,7 @@ def test_what_every_fifth_step_keeps_is_found_alone_and_next_to_a_leak_of_every_
         if script.stem == "both":
             assert places[:-1] == ["history.append(loss.item())"]
         else:
-            assert places[:-1] == [] and " 8 MiB alive every 5 steps: " in found.headline
+            assert places[:-1] == [] and " 8 MiB alive every 5 steps, allocated at " in found.headline
     fixed = tmp_path / "fixed.py"
     fixed.write_text(EVALUATING.format(steps=400, keeps=OF_EVERY_FIFTH[0], caches=f"{CACHE}.detach().cpu()"))
     trained(home, [fixed])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.memory.explaining.annotated_source import change_of, read_source, refused_total_bytes, source_files
+from gpudash.memory.explaining.annotated_source import change_of, read_source, source_files
 from gpudash.memory.explaining.whole_need import room_of
 from gpudash.session import Session
 from gpudash.session.watching.request import WatchRequest
@@ -90,7 +90,7 @@ def test_the_change_of_a_leak_is_proved_on_a_copy(
     fixed = ran(session, WatchRequest.from_spec(failed.spec).with_remedy(change))
     assert (fixed.status, fixed.step) == ("finished", 24)
     assert fixed.peak_reserved_bytes is not None and failed.peak_reserved_bytes is not None
-    assert fixed.peak_reserved_bytes < failed.peak_reserved_bytes <= room_of(found) < refused_total_bytes(found)
+    assert fixed.peak_reserved_bytes < failed.peak_reserved_bytes <= room_of(found) < found.refused_total_bytes
     assert fixed.peak_reserved_bytes == change.predicted_peak_bytes, "the replay had said so"
     assert python_files(tmp_path) == before
     assert (tmp_path / "written.txt").read_text() == str(script), "it ran where it always does, as what it is"

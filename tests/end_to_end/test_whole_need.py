@@ -63,7 +63,7 @@ def test_the_need_that_is_found_is_the_peak_of_the_whole_run_and_the_program_run
     _, allocated, reserved = next(line for line in larger.stderr.splitlines() if line.startswith("peak ")).split()
     assert need.peak_allocated_bytes == pytest.approx(int(allocated), rel=0.001)
     assert need.peak_reserved_bytes == pytest.approx(int(reserved), rel=0.001)
-    first = next(remedy for remedy in found.remedies if " of the card with its context" in remedy.change)
+    first = next(remedy for remedy in found.remedies if " of the card (" in remedy.change)
     assert first.fits and first.verified_by == need.found_by == "rerun without numbers"
     assert not any(remedy.change.startswith("at least") for remedy in found.remedies)
     assert watch("needs.py", where, capacity=need.capacity_bytes).document["status"] == "finished"

@@ -14,7 +14,9 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.devices.names import simulated_gpu
 from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, OPTIMIZER_STATE, WEIGHTS, WORKSPACE
+from gpudash.memory.explaining.annotated_source import read_source
 from gpudash.memory.explaining.explain import explain
+from gpudash.memory.explaining.explanation_text import report
 from gpudash.memory.explaining.memory_state import AllocationGroup, MemoryState, RefusedRequest, other_process
 from gpudash.memory.frames import Frame
 from gpudash.session import Replay
@@ -26,6 +28,7 @@ from gpudash.ui.colours import DARK, LIGHT
 from gpudash.ui.explanation.bar import PartsBar
 from gpudash.ui.explanation.header import RemediesView, remedy_text
 from gpudash.ui.explanation.page import Choice, ExplanationPage, owner_rows
+from gpudash.ui.explanation.source_view.source import spoken
 from gpudash.ui.explanation.stack import folded
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB, format_bytes
@@ -233,6 +236,18 @@ def test_the_request_hangs_over_the_capacity(window: MainWindow) -> None:
     assert asked.right <= bar.width()
 
 
+def test_a_small_tensor_is_drawn_as_the_segment_that_it_needs_beyond_the_capacity(qtbot: QtBot) -> None:
+    bar = PartsBar(DARK)
+    qtbot.addWidget(bar)
+    bar.resize(1000, bar.heightForWidth(1000))
+    bar.show_parts(explain(replace(STATE, request=RefusedRequest(8 * MIB, 22 * MIB))))
+    assert bar.accessibleDescription().endswith("; asked for 8 MiB, which needs a segment of 22 MiB")
+    image = bar.grab().toImage()
+    line = [x for x in range(image.width()) if image.pixelColor(x, 0).name() == DARK.text]
+    box = [x for x in range(image.width()) if image.pixelColor(x, 3).name() == DARK.critical]
+    assert line and box and max(box) > max(line) + 8
+
+
 def test_choosing_a_category_narrows_the_table_and_esc_widens_it_before_it_leaves(
     window: MainWindow, qtbot: QtBot
 ) -> None:
@@ -242,7 +257,7 @@ def test_choosing_a_category_narrows_the_table_and_esc_widens_it_before_it_leave
     assert [row[4] for row in page.owners.table.model.rows] == ["weights"]
     assert page.owners.chip.isVisible() and page.owners.chip.text().startswith("weights")
     qtbot.keyClick(page.owners.table.view, Qt.Key.Key_Escape)
-    assert len(page.owners.table.model.rows) == 3 and window.workspace.dashboard.explanation.open
+    assert len(page.owners.table.model.rows) == 4 and window.workspace.dashboard.explanation.open
     qtbot.keyClick(page.owners.table.view, Qt.Key.Key_Escape)
     assert not window.workspace.dashboard.explanation.open
 
@@ -281,7 +296,7 @@ def test_arrow_keys_choose_a_part(window: MainWindow, qtbot: QtBot) -> None:
     qtbot.keyClick(page.bar, Qt.Key.Key_Right)
     assert {row[4] for row in page.owners.table.model.rows} == {"weights"}
     qtbot.keyClick(page.bar, Qt.Key.Key_Left)
-    assert len(page.owners.table.model.rows) == 3
+    assert len(page.owners.table.model.rows) == 4
 
 
 def test_what_would_have_fitted_is_a_row_of_buttons_with_their_peaks(window: MainWindow) -> None:
@@ -401,6 +416,32 @@ def test_rows_can_stand_for_modules_files_and_categories() -> None:
     own = [row.cells[0] for row in owner_rows(found, Choice())]
     total = [row.cells[1] for row in owner_rows(found, Choice(by_total=True))]
     assert own[0] == "960 MiB" and total[0] == "1.35 GiB"
+
+
+def test_the_table_has_the_rows_of_the_report() -> None:
+    groups = (
+        AllocationGroup(500 * MIB, 75, ACTIVATIONS, stack=(TRAIN, MAIN)),
+        AllocationGroup(100 * MIB, 25, INPUTS, stack=(TRAIN, MAIN)),
+    )
+    found = explain(replace(STATE, groups=groups))
+    rows = [row.cells for row in owner_rows(found, Choice())]
+    assert [(own, count, what) for own, _total, count, _growth, what, _where in rows] == [
+        ("500 MiB", "75", ACTIVATIONS),
+        ("100 MiB", "25", INPUTS),
+    ]
+    lines = report(found)
+    for row, line in zip(rows, lines[lines.index("Who allocated it") + 2 :], strict=False):
+        assert line.split()[:2] == row[0].split() and row[4] in line
+
+
+def test_what_a_line_keeps_of_every_tenth_step_is_told_alike_in_headline_table_report_and_source() -> None:
+    groups = tuple(AllocationGroup(48 * MIB, 1, ACTIVATIONS, step, stack=(TRAIN, MAIN)) for step in range(10, 131, 10))
+    found = explain(replace(STATE, groups=groups, step=140), lambda _file, line: f"line {line}")
+    assert "keeps 48 MiB alive every 10 steps" in found.headline
+    assert owner_rows(found, Choice())[0].cells[3] == "+48 MiB every 10 steps"
+    assert any("+48 MiB every 10 steps" in line for line in report(found))
+    source = read_source(found, TRAIN.file, None, "")
+    assert source is not None and "48 MiB more every 10 steps" in spoken(source)
 
 
 def test_folded_lines_are_counted_between_the_users_own() -> None:

@@ -6,6 +6,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from gpudash.memory.explaining.annotated_source import held_source
+from gpudash.memory.explaining.call_sites import HeldLine
 from gpudash.memory.frames import Frame
 from gpudash.memory.request_log import Request, RequestLog
 from gpudash.session import Replay
@@ -138,7 +139,7 @@ def test_a_low_view_shows_the_line_that_holds_most(qtbot: QtBot, tmp_path: Path)
     view.show()
     for height in (400, 70):
         view.resize(400, height)
-        source = held_source(str(path), {12: MIB}, {12: 0.0})
+        source = held_source(str(path), {12: HeldLine(MIB)})
         assert source is not None
         view.show_source(source)
         place = view.place_of(12)

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from gpudash.memory.allocator.trace import WORKSPACE
-from gpudash.memory.explaining.call_sites import GROWS_SHARE
+from gpudash.memory.explaining.call_sites import GROWS_SHARE, HeldLine
 from gpudash.memory.explaining.patches import MOST_SOURCE_BYTES, LineChange, kept_lines, line_changes
 from gpudash.memory.explaining.remedies import ordered
 from gpudash.memory.explaining.whole_need import changes_the_run
@@ -36,7 +36,8 @@ class SourceRow:
         text: source without characters that Qt would take for a line break.
         kind: whether a change removes or adds the line; a gap stands for lines that were not stored.
         bytes: bytes that the line held.
-        growth: bytes that it keeps from every step; 0.0 for none.
+        growth: bytes that it keeps from every step, on average; 0.0 for none.
+        stride: steps from one from which it keeps something to the next.
         remark: what happened here, in two or three words.
     """
 
@@ -45,6 +46,7 @@ class SourceRow:
     kind: RowKind = "line"
     bytes: int = 0
     growth: float = 0.0
+    stride: float = 1.0
     remark: str = ""
 
 
@@ -83,12 +85,6 @@ def change_of(found: Explanation) -> Remedy | None:
     return next((remedy for remedy in ordered(found.remedies) if changes_the_run(remedy)), None)
 
 
-def refused_total_bytes(found: Explanation) -> int:
-    """PyTorch's memory on the device if the failed request had succeeded."""
-    reserved = found.part_bytes("category", "idle", "pending", "private")
-    return reserved + (found.segment_bytes or found.requested_bytes or 0)
-
-
 def source_files(found: Explanation, change: Remedy | None, folder: str) -> list[str]:
     """Files of the program whose lines hold memory, the largest first, after the one that is changed."""
     sizes: dict[str, int] = defaultdict(int)
@@ -107,8 +103,7 @@ def read_source(
     file: str,
     change: Remedy | None,
     folder: str,
-    held: Mapping[int, int] | None = None,
-    growth: Mapping[int, float] | None = None,
+    held: Mapping[int, HeldLine] | None = None,
 ) -> AnnotatedSource | None:
     """A file with the facts about its lines; ``None`` if it cannot be read and none of it was stored.
 
@@ -117,8 +112,7 @@ def read_source(
         file: one of `source_files`.
         change: the change to show in it.
         folder: the program's folder, to which paths of diffs are relative.
-        held: bytes by line at another moment; ``None`` for the moment that is explained.
-        growth: bytes that a line keeps from every step, at any moment; ``None`` for those that are explained.
+        held: what lines hold at another moment; ``None`` for the moment that is explained.
     """
     kept = dict.fromkeys(held or (), "")
     kept |= {number: line for number, line in _kept(found, file, change, folder) if number > 0}
@@ -139,34 +133,27 @@ def read_source(
             if text.endswith("\n"):
                 lines.pop()
             rows = [SourceRow(number, _shown(line)) for number, line in enumerate(lines[:MOST_ROWS], 1)]
-            return _annotated(found, file, rows, change, folder, "", held, growth)
+            return _annotated(found, file, rows, change, folder, "", held)
         why = f"{short(file)} has changed since the run"
         kept = {number: _indented(number, line, lines) for number, line in kept.items()}
     if not kept:
         return None
     rows = list(_with_gaps(kept))
-    return _annotated(found, file, rows, change, folder, f"{why}; these are the lines that the run kept.", held, growth)
+    return _annotated(found, file, rows, change, folder, f"{why}; these are the lines that the run kept.", held)
 
 
-def held_source(file: str, held: Mapping[int, int], growth: Mapping[int, float]) -> AnnotatedSource | None:
+def held_source(file: str, held: Mapping[int, HeldLine]) -> AnnotatedSource | None:
     """A file with what its lines hold now; ``None`` if it cannot be read.
 
     Args:
         file: path of one of the program's own files.
-        held: bytes by line.
-        growth: bytes that a line keeps from every step; 0.0 for none.
+        held: what lines hold.
     """
     try:
         lines = read_regular(file, MOST_SOURCE_BYTES).decode("utf-8", "replace").removesuffix("\n").split("\n")
     except (OSError, ValueError):
         return None
-    fastest = max(growth.values(), default=0.0)
-    rows = []
-    for number, line in enumerate(lines[:MOST_ROWS], 1):
-        rate = growth.get(number, 0.0)
-        if rate < GROWS_SHARE * fastest:
-            rate = 0.0
-        rows.append(SourceRow(number, _shown(line), bytes=held.get(number, 0), growth=rate))
+    rows = _with_held([SourceRow(number, _shown(line)) for number, line in enumerate(lines[:MOST_ROWS], 1)], held)
     front = max(range(len(rows)), key=lambda place: rows[place].bytes, default=0)
     return AnnotatedSource(file, tuple(rows), front=front)
 
@@ -178,19 +165,14 @@ def _annotated(
     change: Remedy | None,
     folder: str,
     note: str,
-    held: Mapping[int, int] | None,
-    growth: Mapping[int, float] | None,
+    held: Mapping[int, HeldLine] | None,
 ) -> AnnotatedSource:
+    fastest = 0.0
     if held is None:
         held = _held_in(found, file)
-    if growth is None:
-        growth = {one.line: one.bytes_per_step for one in found.growing if one.file == file}
         fastest = max((one.bytes_per_step for one in found.growing), default=0.0)
-    else:
-        fastest = max(growth.values(), default=0.0)
-    grows = {number: rate for number, rate in growth.items() if rate > 0 and rate >= GROWS_SHARE * fastest}
     made = []
-    for row in rows:
+    for row in _with_held(rows, held, fastest):
         remark = ""
         if (
             row.number
@@ -198,7 +180,8 @@ def _annotated(
             and (file, row.number) == (found.where.file, found.where.line)
         ):
             remark = "stopped here"
-        made.append(replace(row, bytes=held.get(row.number, 0), growth=grows.get(row.number, 0.0), remark=remark))
+        made.append(replace(row, remark=remark))
+    grows = {row.number: row.growth for row in made if row.growth}
     changes = [one for one in _changes(change) if _path(folder, one.file) == file]
     made = _with_changes(made, changes)
     way = _way(made, grows)
@@ -209,13 +192,36 @@ def _annotated(
     return AnnotatedSource(file, tuple(made), way, note, front)
 
 
-def _held_in(found: Explanation, file: str) -> Mapping[int, int]:
+def _with_held(rows: Sequence[SourceRow], held: Mapping[int, HeldLine], fastest: float = 0.0) -> list[SourceRow]:
+    """``rows`` with what their lines hold, and what they keep unless that is negligible.
+
+    Args:
+        rows: the rows.
+        held: what lines hold.
+        fastest: the most that a line of another file keeps of a step.
+    """
+    fastest = max([fastest, *(one.growth for one in held.values())])
+    made = []
+    for row in rows:
+        one = held.get(row.number, HeldLine(0))
+        growth = one.growth
+        if growth < GROWS_SHARE * fastest:
+            growth = 0.0
+        made.append(replace(row, bytes=one.bytes, growth=growth, stride=one.stride))
+    return made
+
+
+def _held_in(found: Explanation, file: str) -> Mapping[int, HeldLine]:
     """What the lines of a file held when memory ran out."""
-    held: dict[int, int] = defaultdict(int)
+    sizes: dict[int, int] = defaultdict(int)
     for owner in found.owners:
         # This line was only the first to need a workspace; it does not hold it.
         if owner.file == file and owner.line is not None and owner.category != WORKSPACE:
-            held[owner.line] += owner.bytes
+            sizes[owner.line] += owner.bytes
+    held = {line: HeldLine(size) for line, size in sizes.items()}
+    for one in found.growing:
+        if one.file == file:
+            held[one.line] = HeldLine(sizes.get(one.line, 0), one.bytes_per_step, one.stride)
     return held
 
 

@@ -211,6 +211,21 @@ class GrowthRate:
     stride: float
 
 
+@dataclass(frozen=True, slots=True)
+class HeldLine:
+    """What a line holds at a moment.
+
+    Attributes:
+        bytes: that it allocated and that are there.
+        growth: bytes that it keeps of every step, on average; 0.0 where it keeps nothing.
+        stride: steps from one of which it keeps something to the next.
+    """
+
+    bytes: int
+    growth: float = 0.0
+    stride: float = 1.0
+
+
 def growth_rate(steps: Mapping[int, int], now: int, fewest_steps: int = FEWEST_STEPS) -> GrowthRate | None:
     """What a step leaves behind; ``None`` if it does not: too few steps, long ago, or very different sizes.
 
@@ -257,7 +272,7 @@ def _stride(steps: Sequence[int]) -> float:
     return 1.0
 
 
-def _rates(by_key: Iterable[tuple[_Key, _SiteTotal]], growing: Sequence[Growth]) -> dict[_Key, float]:
+def _rates(by_key: Iterable[tuple[_Key, _SiteTotal]], growing: Sequence[Growth]) -> dict[_Key, GrowthRate]:
     """Each growing line's rate, divided among its modules and categories in proportion to their bytes."""
     known = {(growth.file, growth.line): growth for growth in growing}
     # A line that holds memory of a single step has not grown, and gets no part of the rate.
@@ -272,7 +287,8 @@ def _rates(by_key: Iterable[tuple[_Key, _SiteTotal]], growing: Sequence[Growth])
     rates = {}
     for key, place, size in found:
         if place in known:
-            rates[key] = known[place].bytes_per_step * size / whole[place]
+            growth = known[place]
+            rates[key] = GrowthRate(growth.bytes_per_step * size / whole[place], growth.stride)
     return rates
 
 
@@ -283,7 +299,7 @@ def _owner(
     category: str,
     site_total: _SiteTotal,
     totals: dict[tuple[str, int], int],
-    rate: float | None,
+    rate: GrowthRate | None,
     source: SourceLine,
 ) -> Owner:
     stack: tuple[Frame, ...] = ()
@@ -305,6 +321,11 @@ def _owner(
         # A workspace belongs to no line: this one was only the first to need it.
         if category != WORKSPACE:
             line_total = totals.get((site.file, site.line), 0)
+    growth = None
+    stride = 1.0
+    if rate is not None:
+        growth = rate.bytes_per_step
+        stride = rate.stride
     return Owner(
         file=file,
         line=line,
@@ -316,7 +337,8 @@ def _owner(
         count=site_total.count,
         total_bytes=max(site_total.bytes, line_total),
         text=text,
-        growth_per_step=rate,
+        growth_per_step=growth,
+        growth_stride=stride,
         first_step=site_total.first_step,
         last_step=site_total.last_step,
         stack=stack_lines(stack),
@@ -335,6 +357,26 @@ def by_stride(growing: Sequence[Growth]) -> Sequence[Sequence[Growth]]:
         found[growth.every].append(growth)
     fastest = max((growth.bytes_per_step for growth in growing), default=0.0)
     return [group for group in found.values() if group[0].bytes_per_step >= GROWS_SHARE * fastest]
+
+
+def who_keeps(growing: Sequence[Growth], keeper: str) -> tuple[str, str]:
+    """Who keeps what some lines allocate, with the verb, and where it is allocated: "train.py:44 (losses.append(loss))
+    keeps" and ", allocated at train.py:31 and 1 other line", or "train.py:31 (…) and 1 other line keep" and "".
+
+    Args:
+        growing: lines that leave memory behind equally often, the fastest first.
+        keeper: as `Growth.kept_by` of the first.
+    """
+    first = growing[0]
+    others = len(growing) - 1
+    more = ""
+    if others:
+        more = f" and {others} other line{'s' if others > 1 else ''}"
+    if keeper:
+        return f"{keeper} keeps", f", allocated at {short(first.file)}:{first.line}{more}"
+    if others:
+        return f"{first.place}{more} keep", ""
+    return f"{first.place} keeps", ""
 
 
 class GrowthNotice:
@@ -384,14 +426,10 @@ def growth_warning(
         first = group[0]
         if not first.text:
             first = replace(first, text=source(first.file, first.line).strip())
-        size = format_bytes(first.bytes_at_once)
-        holder = keeper(first)
-        place = first.place
-        allocated = ""
-        if holder:
-            place = holder
-            allocated = f", allocated at {short(first.file)}:{first.line}"
-        sentences.append(f"{place} keeps {size} of {first.every} since step {first.first_step}{allocated}.")
+        size = format_bytes(sum(growth.bytes_at_once for growth in group))
+        who, allocated = who_keeps([first, *group[1:]], keeper(first))
+        sentences.append(f"{who} {size} of {first.every} since step {first.first_step}{allocated}.")
+        place = who.rpartition(" ")[0]
         causes.append(f"{place}, {size} {every_steps(first.stride, 'a step')}{allocated}")
     return Warning(
         time_s=time_s,

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 
 from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.memory.explaining.remedies import AT_LEAST, REPLAY
-from gpudash.memory.explaining.whole_need import changes_the_run
-from gpudash.memory.explaining.wording import available, innermost, needed
+from gpudash.memory.explaining.whole_need import changes_the_run, is_capacity
+from gpudash.memory.explaining.wording import innermost
 from gpudash.memory.predicting.prediction import price
-from gpudash.telemetry.explanation import Evidence, Explanation, Owner, Part, Remedy, short, site_name
-from gpudash.units import format_bytes, format_count, format_duration, format_percent
+from gpudash.telemetry.explanation import Evidence, Explanation, Owner, Part, Remedy, every_steps, short, site_name
+from gpudash.units import available, format_bytes, format_count, format_duration, format_percent
 
 BAR_CELLS = 40
 """Length of the longest bar, in characters."""
@@ -20,6 +20,9 @@ SHOWN_OWNERS = 5
 
 _LINE = re.compile(r"\S:\d")
 """Matches the place of a line in a sentence: "train.py:41"."""
+
+_PEAK = re.compile(r": (?P<peak>[\d.]+ (?P<unit>\w+)) at the peak")
+"""Matches the peak in the words of a change."""
 
 NOT_TRIED = "not tried"
 """Label of a remedy that neither a dry run nor a replay has verified."""
@@ -130,15 +133,22 @@ def remedy_peak(remedy: Remedy, *, failed: bool) -> str:
     return f"{at_least}{format_bytes(remedy.predicted_peak_bytes)}"
 
 
-def reason(explanation: Explanation, change: Remedy | None) -> str:
-    """What is held by which line, why, and what a change does about it, in sentences without their caveats."""
+def unsaid_peak(remedy: Remedy, *, failed: bool) -> str:
+    """`remedy_peak`, unless the change itself says it: beside the peak without it, or as what a card has to have."""
+    said = _PEAK.search(remedy.change)
+    is_said = said is not None and format_bytes(remedy.predicted_peak_bytes, unit=said["unit"]) == said["peak"]
+    if is_said or is_capacity(remedy):
+        return ""
+    return remedy_peak(remedy, failed=failed)
+
+
+def reason(explanation: Explanation) -> str:
+    """What is held by which line, and why, in sentences without their caveats."""
     sentences = [explanation.cause]
     if not _LINE.search(explanation.cause):
         sentences.insert(0, _held(explanation))
     if _note_is_cause(explanation):
         sentences.append(explanation.remedies_note)
-    if change is not None and change.predicted_peak_bytes is not None:
-        sentences.append(f"The change: {change.change}.")
     return " ".join(filter(None, sentences))
 
 
@@ -167,8 +177,11 @@ def _held(explanation: Explanation) -> str:
         growth = explanation.growing[0]
         # As in the margin of the source.
         held = sum(one.bytes for one in owners if (one.file, one.line) == (growth.file, growth.line))
-        more = f"{format_bytes(growth.bytes_at_once)} of {growth.every}"
-        return f"{short(growth.file)}:{growth.line} holds {format_bytes(held)}, {more}."
+        rate = f"{format_bytes(growth.bytes_at_once)} of {growth.every}"
+        more = ""
+        if not (_note_is_cause(explanation) and rate in explanation.remedies_note):
+            more = f", {rate}"
+        return f"{short(growth.file)}:{growth.line} holds {format_bytes(held)}{more}."
     if explanation.verdict not in ("real capacity", "impossible request", "memory cap"):
         return explanation.headline
     if not owners:
@@ -178,11 +191,8 @@ def _held(explanation: Explanation) -> str:
 
 
 def _facts(remedy: Remedy, failed: bool) -> list[str]:
-    peak = remedy_peak(remedy, failed=failed)
-    if f": {peak} at the peak" in remedy.change:
-        # The change itself says it, beside the peak without it.
-        peak = ""
-    elif peak:
+    peak = unsaid_peak(remedy, failed=failed)
+    if peak:
         peak = f"peak {peak}"
     source = NOT_TRIED
     if remedy.verified_by:
@@ -239,11 +249,20 @@ def others_text(count: int) -> str:
     return f"{format_count(count)} other call site{'s' if count > 1 else ''}"
 
 
-def growth_text(bytes_per_step: float | None) -> str:
-    """A growth per step in words; "" for none."""
-    if bytes_per_step is None:
+def growth_text(bytes_per_step: float | None, stride: float = 1.0, always: str = "") -> str:
+    """A growth in words: "+4 MiB", "+48 MiB every 10 steps"; "" for none.
+
+    Args:
+        bytes_per_step: bytes on average.
+        stride: steps from one that leaves something to the next.
+        always: what follows the bytes if every step does.
+    """
+    if not bytes_per_step:
         return ""
-    return f"+{format_bytes(bytes_per_step)}"
+    every = every_steps(stride, "")
+    if every:
+        return f"+{format_bytes(bytes_per_step * stride)} {every}"
+    return f"+{format_bytes(bytes_per_step)}{always}"
 
 
 def _bars(explanation: Explanation) -> Iterator[str]:
@@ -266,10 +285,9 @@ def total_text(explanation: Explanation) -> str:
     text = f"together {format_bytes(explanation.capacity_bytes)}"
     if explanation.allowed_bytes is not None:
         text += f", of which PyTorch may have {available(explanation.allowed_bytes)}"
-    requested = explanation.requested_bytes
-    if requested is None:
+    if explanation.requested_bytes is None:
         return text
-    return f"{text}; asked for {needed(requested)} more"
+    return f"{text}; asked for {explanation.request_size}"
 
 
 def _owner_lines(explanation: Explanation) -> list[str]:
@@ -290,7 +308,7 @@ def _cells(owner: Owner) -> list[str]:
         format_bytes(owner.bytes),
         format_bytes(owner.total_bytes),
         format_count(owner.count),
-        growth_text(owner.growth_per_step),
+        growth_text(owner.growth_per_step, owner.growth_stride),
         f"{owner.category}{f', {innermost(owner.module)}' if owner.module else ''}",
         place(owner),
     ]

@@ -16,13 +16,12 @@ from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.settings import EXPANDABLE, assignment
 from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, TEMPORARY, WORKSPACE, Trace
 from gpudash.memory.explaining.explain import rejudged
-from gpudash.memory.explaining.wording import available, needed
 from gpudash.memory.predicting.architecture import WORKSPACE_VARIABLE, workspace_bytes
 from gpudash.memory.predicting.estimate import Alternative, Estimate, smallest_card
 from gpudash.memory.predicting.fit import peaks, run_on
 from gpudash.memory.predicting.prediction import change_text
 from gpudash.telemetry.explanation import Explanation, Growth, Part, Remedy
-from gpudash.units import GIB, KIB, MIB, format_like
+from gpudash.units import GIB, KIB, MIB, available, format_like, needed
 
 REPLAY = "replay"
 DRY_RUN = "dry run"

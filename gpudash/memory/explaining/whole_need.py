@@ -12,11 +12,10 @@ from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.blocks import SMALLEST_BLOCK
 from gpudash.memory.allocator.trace import TEMPORARY, Trace
 from gpudash.memory.explaining.remedies import AT_LEAST, REPLAY, ordered
-from gpudash.memory.explaining.wording import needed
 from gpudash.memory.predicting.estimate import smallest_card
 from gpudash.memory.predicting.fit import Outcome, card_of, minimum_room, peaks, run_on
 from gpudash.telemetry.explanation import Explanation, Need, Remedy
-from gpudash.units import GIB, format_count, format_duration
+from gpudash.units import GIB, format_count, format_duration, needed
 
 RERUN = "rerun"
 NUMBERLESS = "rerun without numbers"
@@ -29,7 +28,7 @@ on a simulated card, whose allocator is the model itself."""
 REAL_TOLERANCE = 0.02
 """The same on a real card: only the kernels know their workspaces."""
 
-_CAPACITY = re.compile(rf"({AT_LEAST})?[\d.,]+ \w+ for PyTorch\b")
+_CAPACITY = re.compile(rf"({AT_LEAST})?[\d.,]+ \w+ (of the card|for PyTorch)\b")
 """Matches a capacity among the remedies."""
 
 MOST_TRIED = 4
@@ -220,7 +219,7 @@ def need_on_card(need: Need, found: Explanation) -> Need:
 
 def with_need(found: Explanation, need: Need) -> Explanation:
     """``found`` with the need of the whole run, replacing lower bounds and a replay's results."""
-    remedies = (remedy for remedy in found.remedies if not _is_capacity(remedy))
+    remedies = (remedy for remedy in found.remedies if not is_capacity(remedy))
     made = ordered((*remedies, _remedy(need)))
     return replace(found, remedies=made, remedies_note=need_text(need), need=need)
 
@@ -343,7 +342,7 @@ def is_bound(remedy: Remedy) -> bool:
     return remedy.change.startswith(AT_LEAST)
 
 
-def _is_capacity(remedy: Remedy) -> bool:
+def is_capacity(remedy: Remedy) -> bool:
     """Whether a remedy is a larger card."""
     return _CAPACITY.match(remedy.change) is not None
 
@@ -373,7 +372,7 @@ def _steps(need: Need) -> str:
 
 def _remedy(need: Need) -> Remedy:
     card = smallest_card(need.capacity_bytes)
-    text = f"{needed(need.pytorch_bytes)} for PyTorch, {needed(need.capacity_bytes)} of the card with its context"
+    text = f"{needed(need.capacity_bytes)} of the card ({needed(need.pytorch_bytes)} for PyTorch, and its context)"
     if not need.is_whole:
         text += f", for {_steps(need)}"
     if card is not None:

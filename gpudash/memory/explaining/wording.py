@@ -5,35 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpudash.memory.allocator.trace import WORKSPACE
-from gpudash.memory.explaining.call_sites import by_stride
+from gpudash.memory.explaining.call_sites import by_stride, who_keeps
 from gpudash.memory.explaining.memory_state import MemoryState, RefusedRequest
 from gpudash.memory.frames import site_of
-from gpudash.telemetry.explanation import Growth, Owner, Part, Verdict, Where, every_steps, short
-from gpudash.units import GIB, KIB, MIB, TIB, format_bytes, format_pair, memory_unit
-
-_UNITS = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB}
-
-
-def needed(size: int) -> str:
-    """Required bytes, never rounded down."""
-    unit, digits = _precision(size)
-    return f"{-(-size * 10**digits // _UNITS[unit]) / 10**digits:.{digits}f} {unit}"
-
-
-def available(size: int) -> str:
-    """Available bytes, never rounded up."""
-    unit, digits = _precision(size)
-    return f"{size * 10**digits // _UNITS[unit] / 10**digits:.{digits}f} {unit}"
-
-
-def _precision(size: int) -> tuple[str, int]:
-    """Unit and decimals, as in `units.format_bytes`."""
-    unit = memory_unit(size)
-    if unit in ("B", "MiB"):
-        return unit, 0
-    if size < 10 * _UNITS[unit]:
-        return unit, 2
-    return unit, 1
+from gpudash.telemetry.explanation import (
+    Growth,
+    Owner,
+    Part,
+    Verdict,
+    Where,
+    every_steps,
+    request_size,
+    segment_text,
+    short,
+)
+from gpudash.units import available, format_bytes, format_pair, needed
 
 
 def headline(
@@ -122,12 +108,7 @@ def request_words(state: MemoryState, where: Where) -> str:
         parts.append(f" ({place})")
     missing = state.missing
     if missing:
-        segment = needed(request.segment_bytes)
-        if segment == needed(request.bytes):
-            more = ""
-        else:
-            more = f" with its segment of {segment}"
-        parts.append(f"{more}; {needed(missing)} too little was free")
+        parts.append(f"{segment_text(request.bytes, request.segment_bytes)}; {needed(missing)} too little was free")
     return f"{''.join(parts)}."
 
 
@@ -160,15 +141,10 @@ def _impossible(state: MemoryState) -> str:
             f"The card is too small for the context of {needed(request.bytes)} itself: it has "
             f"{available(state.capacity)}."
         )
-    segment = needed(request.segment_bytes)
-    if segment == needed(request.bytes):
-        more = ""
-    else:
-        more = f", in a segment of {segment}"
     asker = "one tensor"
     if request.is_workspace:
         asker = "the workspace of cuBLAS"
-    need = f"{asker} needs {needed(request.bytes)}{more}"
+    need = f"{asker} needs {request_size(request.bytes, request.segment_bytes)}"
     if state.allowed is not None and state.allowed < state.capacity - context:
         return f"The cap cannot be kept: {need}, and this process may have {available(state.allowed)}."
     of_context = ""
@@ -200,22 +176,14 @@ def _leak(state: MemoryState, growing: Sequence[Growth]) -> str:
     steps = growing[0].steps
     if any(growth.stride > 1.0 for growth in growing):
         steps = state.step - min(growth.first_step for growth in growing)
-    sentences = [f"{kept}: {format_pair(held, state.limit)} after {steps} steps."]
-    sentences += dict.fromkeys(growth.kept_by for growth in growing if growth.kept_by)
-    return " ".join(sentences)
+    return f"{kept}: {format_pair(held, state.limit)} after {steps} steps."
 
 
 def _kept_alive(growing: Sequence[Growth]) -> str:
     """What lines keep equally often: "train.py:41 and 1 other line keep 6 MiB alive per step"."""
-    others = len(growing) - 1
-    more = ""
-    if others:
-        more = f" and {others} other line{'s' if others > 1 else ''}"
-    verb = "keeps"
-    if others:
-        verb = "keep"
+    who, allocated = who_keeps(growing, growing[0].kept_by)
     size = format_bytes(sum(growth.bytes_at_once for growth in growing))
-    return f"{growing[0].place}{more} {verb} {size} alive {every_steps(growing[0].stride, 'per step')}"
+    return f"{who} {size} alive {every_steps(growing[0].stride, 'per step')}{allocated}"
 
 
 def others_text(processes: Sequence[Part], capacity: int, ours: int) -> str:

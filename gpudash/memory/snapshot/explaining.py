@@ -120,10 +120,7 @@ def explain_history(
     edit = NO_EDIT
     if found.growing and _is_replayed(history):
         leak = Leak.of(history, at, found.growing, source)
-        hooks = leak.hooks_text()
-        if hooks:
-            growing = (replace(found.growing[0], kept_by=hooks), *found.growing[1:])
-            found = _with_headline(explain(state, source, growing), history, at, state)
+        found = _with_headline(explain(state, source, leak.with_keepers(found.growing)), history, at, state)
         edit = ProgramEdit(
             leak.edit(history), leak.patch(history, source), leak.keeps_numbers(history), leak.in_variables()
         )
@@ -283,7 +280,7 @@ def remedies(
     limit = None
     if failed:
         limit = capacity
-    kept = tuple(_release(history, found.growing, limit, edit))
+    kept = tuple(_release(history, found, limit, edit))
     if found.verdict == "leak" or is_leaking(found):
         # Otherwise the run would only fail later.
         cause = None if case is None else kept_cause(case)
@@ -408,14 +405,20 @@ def is_leaking(found: Explanation) -> bool:
     return found.requested_bytes is None and grown >= SHARE_OF_LEAK * max(1, found.evidence.live_bytes)
 
 
-def _release(history: History, growing: Sequence[Growth], capacity: int | None, edit: ProgramEdit) -> Iterator[Remedy]:
+def _release(history: History, found: Explanation, capacity: int | None, edit: ProgramEdit) -> Iterator[Remedy]:
+    growing = found.growing
     replayed = None
     if growing:
         replayed = without_kept(history, growing, capacity, edit)
-    if replayed is not None:
-        before, without, fits = replayed
-        if fits is not False and without < before:
-            yield release_remedy(growing, before, without, fits, edit.text, edit.patch)
+    if replayed is None:
+        return
+    before, without, fits = replayed
+    if fits is False or without >= before:
+        return
+    if found.requested_bytes is not None:
+        # The replay released no cache on its way to the request: it may have held more than there was.
+        before = found.refused_total_bytes
+    yield release_remedy(growing, before, without, fits, edit.text, edit.patch)
 
 
 def _larger(what_if: WhatIf, capacity: int) -> Iterator[Remedy]:

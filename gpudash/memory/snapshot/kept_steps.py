@@ -122,10 +122,19 @@ class Leak:
             return edit_of_statement(kept)
         return ""
 
-    def hooks_text(self) -> str:
-        """Which hooks keep something, as `Growth.kept_by` of the line that allocates it; "" if none does."""
-        hooks = dict.fromkeys(keeper for keeper, _value in self.keepers if keeper.in_hook)
-        return " ".join(f"{keeper.shown_place}, a hook, keeps each {keeper.name}." for keeper in hooks)
+    def with_keepers(self, growing: Sequence[Growth]) -> tuple[Growth, ...]:
+        """``growing``, each with the statement that keeps what is kept as often."""
+        made = []
+        for growth in growing:
+            steps = (step for step in self.steps if every_steps(step.stride) == growth.every and step.keepers)
+            kept_by = ""
+            for step in steps:
+                keeper = step.keepers[0][0]
+                if keeper.place != (growth.file, growth.line):
+                    kept_by = f"{keeper.shown_place}{', a hook,' if keeper.in_hook else ''}"
+                break
+            made.append(replace(growth, kept_by=kept_by))
+        return tuple(made)
 
     def keeps_numbers(self, history: History) -> bool:
         """Whether scalars stay on the device after the edit, because the program reads them as tensors."""

@@ -144,7 +144,7 @@ def _cells(owner: Owner) -> tuple[Text, ...]:
         format_bytes(owner.bytes),
         format_bytes(owner.total_bytes),
         format_count(owner.count),
-        growth_text(owner.growth_per_step),
+        growth_text(owner.growth_per_step, owner.growth_stride),
         owner.category,
         Phrase(place(owner), code=owner.text),
     )

@@ -376,7 +376,8 @@ def _out_of_memory(ran: EndedRun, raised: Raised | None) -> RunEnd:
         return _driver_refused(ran, raised, who)
     text = f"{who} ran out of memory on {device}"
     if isinstance(requested, int) and isinstance(free, int):
-        text += f": {format_like(requested, free)} were asked for and {format_like(free, requested)} were free"
+        text += f": a segment of {format_like(requested, free)} was asked for"
+        text += f" and {format_like(free, requested)} were free"
     if raised is not None and raised.place:
         text += f" ({raised.place})"
     why = ran.why_full(refused.get("rank", raised and raised.rank))

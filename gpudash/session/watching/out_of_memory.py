@@ -385,7 +385,7 @@ class OutOfMemoryReports:
         requested, free = message.get("requested_bytes"), message.get("free_bytes")
         text = ""
         if isinstance(requested, int):
-            text = f": {format_bytes(requested)} were asked for"
+            text = f": a segment of {format_bytes(requested)} was asked for"
             if isinstance(free, int):
                 text += f" and {format_like(free, requested)} were free"
         problem = ""

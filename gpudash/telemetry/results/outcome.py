@@ -163,7 +163,7 @@ def _memory_figures(found: Explanation) -> Iterator[Row]:
         held = found.part_bytes("category", "idle", "pending", "private", "unattributed")
         yield "held by PyTorch", f"{format_pair(held, found.allowed_bytes)} allowed"
     if found.requested_bytes is not None:
-        yield "asked for", f"{format_bytes(found.requested_bytes)} more"
+        yield "asked for", found.request_size
 
 
 def _cost_figures(run: RunView) -> Iterator[Row]:

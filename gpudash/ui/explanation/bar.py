@@ -10,7 +10,6 @@ from PySide6.QtGui import QColor, QFontMetrics, QHelpEvent, QKeyEvent, QMouseEve
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from gpudash.memory.explaining.explanation_text import part_name
-from gpudash.memory.explaining.wording import needed
 from gpudash.telemetry.explanation import Explanation, Part
 from gpudash.ui.colours import Palette, category_curve, text_on
 from gpudash.ui.widgets.plain_text import plain_tip
@@ -54,7 +53,8 @@ class PartsBar(PaintedWidget):
         super().__init__(palette, parent)
         self._parts: Sequence[Part] = ()
         self._capacity = 1
-        self._requested = 0
+        self._segment = 0
+        self._request_text = ""
         self._category = ""
         self._legend: list[tuple[QRectF, Part | None, str]] = []
         self.setAccessibleName("What filled the memory")
@@ -66,19 +66,26 @@ class PartsBar(PaintedWidget):
         """Draw the parts of ``explanation``; memory that a cap withholds from PyTorch is left out."""
         parts = [part for part in explanation.parts if part.kind != "barred"]
         whole = explanation.capacity_bytes + explanation.beyond_bytes - explanation.part_bytes("barred")
-        self.show_shares(parts, whole, explanation.requested_bytes or 0)
+        self.show_shares(parts, whole, explanation)
 
-    def show_shares(self, parts: Sequence[Part], whole: int, requested: int) -> None:
+    def show_shares(self, parts: Sequence[Part], whole: int, refused: Explanation | None = None) -> None:
         """Draw ``parts``.
 
         Args:
             parts: in order of the bar.
             whole: sum of their bytes.
-            requested: bytes of the refused request; 0 if there is none.
+            refused: whose refused request is drawn, if there is one, as large as the segment that it needs.
         """
-        self._parts, self._capacity, self._requested = parts, whole, requested
+        self._parts = parts
+        self._capacity = whole
+        self._segment = 0
+        self._request_text = ""
+        if refused is not None and refused.requested_bytes:
+            self._segment = refused.segment_bytes or refused.requested_bytes
+            self._request_text = f"asked for {refused.request_size}"
         self._category = ""
-        self.setAccessibleDescription("; ".join(f"{part_name(p)} {format_bytes(p.bytes)}" for p in self._parts))
+        texts = [*(f"{part_name(part)} {format_bytes(part.bytes)}" for part in parts), self._request_text]
+        self.setAccessibleDescription("; ".join(filter(None, texts)))
         self.updateGeometry()
         self.update()
 
@@ -119,10 +126,13 @@ class PartsBar(PaintedWidget):
         return (self.width() - 2 * MARGIN) / max(1, self._capacity + self._overhang())
 
     def _overhang(self) -> int:
-        """Bytes by which the request extends beyond the end: an eighth at most, so that the parts stay readable."""
+        """Bytes by which the segment extends beyond the end: enough to be seen, but an eighth at most, so that the
+        parts stay readable."""
         free = sum(part.bytes for part in self._parts if part.kind == "free")
-        # Limited because a request may be many times as large as the card.
-        return min(max(0, self._requested - free), self._capacity // 8)
+        if self._segment <= free:
+            return 0
+        # A request may be many times as large as the card, or lack less than a pixel.
+        return min(max(self._segment - free, self._capacity // 64), self._capacity // 8)
 
     def _pieces(self) -> list[_Piece]:
         pieces, at, scale = [], float(MARGIN), self._scale()
@@ -130,14 +140,14 @@ class PartsBar(PaintedWidget):
             width = part.bytes * scale
             pieces.append(_Piece(part, part_name(part), at, at + width))
             at += width
-        if self._requested:
+        if self._segment:
             # The request starts where free memory does, which it would have used too.
             free = next((piece for piece in pieces if piece.part is not None and piece.part.kind == "free"), None)
             if free is None:
                 left = at
             else:
                 left = free.left
-            pieces.append(_Piece(None, f"asked for {needed(self._requested)}", left, at + self._overhang() * scale))
+            pieces.append(_Piece(None, self._request_text, left, at + self._overhang() * scale))
         return pieces
 
     def _draw_piece(self, painter: QPainter, piece: _Piece) -> None:
@@ -159,7 +169,7 @@ class PartsBar(PaintedWidget):
             painter.setPen(QPen(QColor(self._palette.border), 1))
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.drawRect(box.adjusted(0.5, 0.5, -0.5, -0.5))
-            if self._requested:
+            if self._segment:
                 return  # the request is drawn here
         self._draw_text(painter, box, f"{piece.label} {format_bytes(piece.part.bytes)}", self._on(colour))
 
@@ -202,8 +212,8 @@ class PartsBar(PaintedWidget):
         entries: list[tuple[Part | None, str]] = [
             (part, f"{part_name(part)} {format_bytes(part.bytes)}") for part in self._parts
         ]
-        if self._requested:
-            entries.append((None, f"asked for {needed(self._requested)}"))
+        if self._segment:
+            entries.append((None, self._request_text))
         rows: list[list[tuple[Part | None, str, float]]] = [[]]
         left = 0.0
         for part, text in entries:
@@ -273,7 +283,7 @@ class PartsBar(PaintedWidget):
             else:
                 part, text = found
                 if part is None:
-                    size = self._requested
+                    size = self._segment
                 else:
                     size = part.bytes
                 share = size / max(1, self._capacity) * 100

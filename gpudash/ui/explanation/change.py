@@ -8,7 +8,6 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFrame, QPushButton, QScrollArea, QWidget
 
-from gpudash.memory.explaining.annotated_source import refused_total_bytes
 from gpudash.memory.explaining.explanation_text import caveat, reason, remedy_peak
 from gpudash.memory.explaining.patches import line_changes
 from gpudash.memory.explaining.whole_need import NUMBERLESS, RERUN, variables_of
@@ -50,7 +49,7 @@ class ChangePanel(QFrame):
         super().__init__(parent)
         self.setProperty("role", "panel")
         self._offer: Offer | None = None
-        self._refused_total = 0
+        self._before = ""
         self._trial_on = False
         self.title = PlainLabel(role="title")
         self.figure = PlainLabel(role="figure")
@@ -92,7 +91,7 @@ class ChangePanel(QFrame):
     def show_offer(self, offer: Offer | None, found: Explanation) -> None:
         """Show a change for what ``found`` explains; without one, only what is known about the cause."""
         self._offer = offer
-        self._refused_total = refused_total_bytes(found)
+        self._before = found.peak_without_change
         self._trial_on = False
         self.say("")
         set_role(self.figure, "figure")
@@ -100,7 +99,7 @@ class ChangePanel(QFrame):
         self._show_saving(offer)
         self._show_buttons()
         change = None if offer is None else offer.remedy
-        for label, text in ((self.why, reason(found, change)), (self.caveat, caveat(found, change))):
+        for label, text in ((self.why, reason(found)), (self.caveat, caveat(found, change))):
             label.setText(text)
             label.setVisible(bool(text))
         has_reason = bool(self.why.full_text) and offer is not None
@@ -120,7 +119,7 @@ class ChangePanel(QFrame):
         peak = run.peak_reserved_bytes or 0
         self.figure.setText(format_bytes(peak) if peak else "")
         self.figure.setVisible(peak > 0)
-        role, text = _trial_text(run, self._refused_total, steps_before)
+        role, text = _trial_text(run, self._before, steps_before)
         set_role(self.figure, role)
         self.saved.setText(text)
         self.saved.show()
@@ -147,7 +146,7 @@ class ChangePanel(QFrame):
             peak = remedy_peak(offer.remedy, failed=True)
         if peak:
             self.figure.setText(peak)
-            self.saved.setText(f"{_instead(self._refused_total)}.")
+            self.saved.setText(f"{_instead(self._before)}.")
         elif offer is not None:
             self.saved.setText(offer.remedy.change)
         self.figure.setVisible(bool(peak))
@@ -182,9 +181,16 @@ class ChangePanel(QFrame):
         self.run_button.setToolTip(plain_tip(tip))
 
     def _tried_text(self) -> str:
-        if self._offer is not None and self._offer.remedy.patch:
-            return ON_A_COPY
-        return ""
+        if self._offer is None:
+            return ""
+        remedy = self._offer.remedy
+        parts = []
+        if remedy.patch:
+            parts.append(ON_A_COPY)
+        peak = remedy_peak(remedy, failed=True)
+        if peak and remedy.verified_by:
+            parts.append(f"Before, a {remedy.verified_by} said {peak}.")
+        return " ".join(parts)
 
     def _press(self) -> None:
         if self._trial_on:
@@ -227,12 +233,12 @@ def _title(offer: Offer | None) -> str:
     return f"THE CHANGE, {format_count(lines)} LINES"
 
 
-def _instead(refused_total: int) -> str:
-    """What a peak is compared with: what was reserved and the refused request, together above the peak in the plot."""
-    return f"reserved at the peak, instead of {format_bytes(refused_total)} with the refused request"
+def _instead(before: str) -> str:
+    """What a peak is compared with, as `Explanation.peak_without_change` has it."""
+    return f"reserved at the peak, instead of {before}"
 
 
-def _trial_text(run: RunView, refused_total: int, steps_before: int) -> tuple[str, str]:
+def _trial_text(run: RunView, before: str, steps_before: int) -> tuple[str, str]:
     """Role of the figure, and the text after it."""
     steps = f"{format_count(run.step)} step{'' if run.step == 1 else 's'}"
     if run.running and not run.peak_reserved_bytes:
@@ -240,8 +246,8 @@ def _trial_text(run: RunView, refused_total: int, steps_before: int) -> tuple[st
     if run.running:
         return "figure", f"reserved at the peak so far, after {steps} of a run with the change."
     if run.status == "finished":
-        before = f"without the change it stopped at step {steps_before}"
-        return "figure-good", f"{_instead(refused_total)}. It finished after {steps}; {before}."
+        stopped = f"without the change it stopped at step {steps_before}"
+        return "figure-good", f"{_instead(before)}. It finished after {steps}; {stopped}."
     if run.status == "cancelled":
         return "figure", f"reserved at the peak until it was stopped, after {steps}."
     if run.status == "out_of_memory":

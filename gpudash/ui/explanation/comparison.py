@@ -168,20 +168,27 @@ class ComparisonPanel(QFrame):
             panels.append((panel, 1))
         in_row(*panels, parent=self, margins=(0, 0, 0, 0), spacing=8)
 
-    def show_courses(self, before: MemoryCourse, after: MemoryCourse, room: int, runs: tuple[RunView, RunView]) -> None:
+    def show_courses(
+        self, before: MemoryCourse, after: MemoryCourse, room: int, runs: tuple[RunView, RunView], peak_before: str
+    ) -> None:
         """Draw both runs on common axes.
 
         Args:
             before, after: memory of the two runs.
             room: bytes of the card that PyTorch can use.
             runs: the runs, in the same order.
+            peak_before: the peak of the first, in words.
         """
         axes = ComparisonAxes.of((before, after), room)
         for plot, course, other in ((self.before, before, None), (self.after, after, before)):
             text = f"peak reserved {format_bytes(course.highest)} of {format_bytes(room)}"
             plot.show_scene("Memory of the run", text, partial(course_scene, course, other, room, axes))
-        for head, run in zip((self._before_head, self._after_head), runs, strict=True):
-            head.show_run(run)
+        peak = runs[1].peak_reserved_bytes
+        peak_after = ""
+        if peak:  # 0 while the run starts
+            peak_after = f"peak reserved {format_bytes(peak)}"
+        self._before_head.show_run(runs[0], peak_before)
+        self._after_head.show_run(runs[1], peak_after)
 
     def set_palette(self, palette: Palette) -> None:
         """Redraw in other colours."""
@@ -198,7 +205,7 @@ class _Head(QWidget):
             PlainLabel(title, role="title"), self._steps, 1, self._peak, parent=self, margins=(0, 0, 0, 0), spacing=8
         )
 
-    def show_run(self, run: RunView) -> None:
+    def show_run(self, run: RunView, peak: str) -> None:
         steps = f"{format_count(run.step)} step{'' if run.step == 1 else 's'}"
         text = {
             "running": f"{steps} so far",
@@ -208,8 +215,7 @@ class _Head(QWidget):
             "failed": f"failed after {steps}",
         }
         self._steps.setText(text[run.status])
-        peak = run.peak_reserved_bytes
-        self._peak.setText(f"peak reserved {format_bytes(peak)}" if peak else "")  # 0 while the run starts
+        self._peak.setText(peak)
         set_role(self._peak, ROLES.get(run.status, "figure-small"))
 
 

@@ -14,7 +14,6 @@ from gpudash.telemetry.explanation import Explanation, Remedy
 from gpudash.ui.widgets.labels import worded_button, worded_label, wrapped_text, wrapping_label
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import plain_tip, without_mnemonics
-from gpudash.units import format_bytes
 
 if TYPE_CHECKING:
     from gpudash.session.predicting.remedies import SoFar
@@ -270,11 +269,9 @@ def applicable(remedy: Remedy) -> bool:
 
 def remedy_text(remedy: Remedy) -> str:
     """The change, and the peak it would have had unless the change names it; as in the terminal."""
-    from gpudash.memory.explaining.explanation_text import remedy_peak
+    from gpudash.memory.explaining.explanation_text import unsaid_peak
 
-    peak = remedy_peak(remedy, failed=True)
-    if remedy.predicted_peak_bytes is not None and format_bytes(remedy.predicted_peak_bytes) in remedy.change:
-        peak = ""
+    peak = unsaid_peak(remedy, failed=True)
     facts = "; ".join(filter(None, (peak, remedy.puts_off)))
     if not facts:
         return remedy.change

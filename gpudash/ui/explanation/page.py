@@ -239,7 +239,9 @@ class ExplanationPage(QWidget):
             # One lock for both, so that the two curves end at the same moment.
             courses = [course_of(self._store, run, self._allocator) for run in (before, after)]
             self.program.change.show_trial(after, before.step)
-            self.comparison.show_courses(courses[0], courses[1], room_of(found), (before, after))
+            self.comparison.show_courses(
+                courses[0], courses[1], room_of(found), (before, after), found.peak_without_change
+            )
         self._compare(True)
 
     def _compare(self, shown: bool) -> None:
@@ -480,11 +482,16 @@ class Choice:
 def owner_rows(explanation: Explanation, choice: Choice) -> list[OwnerRow]:
     """Rows of ``explanation``, largest first."""
     key = _KEYS[choice.group]
-    groups: dict[str, list[Owner]] = defaultdict(list)
+    groups: dict[tuple[str, str, str], list[Owner]] = defaultdict(list)
     for owner in explanation.owners:
-        if _wanted(owner, choice):
-            groups[key(owner)].append(owner)
-    rows = [(owners, _row(name, owners, choice)) for name, owners in groups.items()]
+        if not _wanted(owner, choice):
+            continue
+        if choice.group == GROUPS[0]:
+            # As in the report: a line has a row for each kind of memory that it allocated.
+            groups[key(owner), owner.category, owner.module].append(owner)
+        else:
+            groups[key(owner), "", ""].append(owner)
+    rows = [(owners, _row(name, owners, choice)) for (name, _category, _module), owners in groups.items()]
     rows.sort(key=lambda row: -_size(row[0], choice))
     found = [row for _owners, row in rows]
     if explanation.rest_owners and not choice.category and not choice.search:
@@ -517,6 +524,10 @@ def _row(name: str, owners: Sequence[Owner], choice: Choice) -> OwnerRow:
     largest = max(owners, key=lambda owner: owner.bytes)
     own = sum(owner.bytes for owner in owners)
     growth = sum(owner.growth_per_step or 0.0 for owner in owners)
+    stride = 1.0
+    strides = {owner.growth_stride for owner in owners if owner.growth_per_step}
+    if len(strides) == 1:
+        stride = strides.pop()
     what = ", ".join(dict.fromkeys(owner.category for owner in owners))
     modules = {innermost(owner.module) for owner in owners}
     if choice.group == "call site" and len(modules) == 1 and largest.module:
@@ -525,7 +536,7 @@ def _row(name: str, owners: Sequence[Owner], choice: Choice) -> OwnerRow:
         format_bytes(own),
         format_bytes(_total(owners)),
         format_count(sum(owner.count for owner in owners)),
-        growth_text(growth or None),
+        growth_text(growth, stride),
         "" if choice.group == "category" else what,
         name,
     )

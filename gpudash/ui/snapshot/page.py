@@ -14,9 +14,8 @@ from PySide6.QtWidgets import QMenu, QPushButton, QTabWidget, QWidget
 
 from gpudash.devices.names import SIMULATED
 from gpudash.memory.explaining.annotated_source import AnnotatedSource, change_of, read_source, source_files
-from gpudash.memory.explaining.call_sites import SourceLine
-from gpudash.memory.explaining.explanation_text import evidence_text
-from gpudash.memory.request_log import HeldLine
+from gpudash.memory.explaining.call_sites import HeldLine, SourceLine
+from gpudash.memory.explaining.explanation_text import evidence_text, growth_text
 from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
 from gpudash.telemetry.explanation import Explanation, Growth
@@ -123,7 +122,7 @@ def steps_text(steps: Sequence[Step], growth: Sequence[Growth]) -> str:
 
 def _growth_cells(line: Growth) -> tuple[str, ...]:
     return (
-        f"+{format_bytes(line.bytes_per_step)}",
+        growth_text(line.bytes_per_step, line.stride),
         format_bytes(line.bytes),
         format_count(line.steps),
         line.place,
@@ -489,9 +488,12 @@ class LinesPane(HeldSource):
     def show_moment(self, study: Study, moment: int) -> None:
         """Show the bytes per line at a moment of a device, and what lines keep per step."""
         self._study = study
-        grows = {(line.file, line.line): line.bytes_per_step for line in study.growth}
-        held = study.requests.held_by_line(moment)
-        with_growth = {place: replace(one, growth=grows.get(place, 0.0)) for place, one in held.items()}
+        grows = {(line.file, line.line): line for line in study.growth}
+        with_growth = {}
+        for place, one in study.requests.held_by_line(moment).items():
+            if place in grows:
+                one = replace(one, growth=grows[place].bytes_per_step, stride=grows[place].stride)
+            with_growth[place] = one
         without_owners = replace(study.explanation, owners=())
         changed = source_files(without_owners, change_of(study.explanation), study.known.command.folder)
         self.show_held(with_growth, HELD_AT.format(study.label(moment)), changed)
@@ -502,9 +504,7 @@ class LinesPane(HeldSource):
         if self._study is not None:
             known, found = self._study.known, self._study.explanation
             stored = known.explanations.get(self._study.device.index, found)
-            sizes = {line: one.bytes for line, one in held.items()}
-            growth = {line: one.growth for line, one in held.items()}
-            source = read_source(stored, file, change_of(found), known.command.folder, sizes, growth)
+            source = read_source(stored, file, change_of(found), known.command.folder, held)
         if source is not None and any(row.kind != "gap" and row.text.strip() for row in source.rows):
             return source
         return super().read_file(file, held)

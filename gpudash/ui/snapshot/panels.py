@@ -7,7 +7,6 @@ from functools import partial
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QCheckBox, QFrame, QPushButton, QVBoxLayout, QWidget
 
-from gpudash.memory.explaining.wording import needed
 from gpudash.telemetry.explanation import short
 from gpudash.ui.colours import Palette
 from gpudash.ui.explanation.bar import PartsBar
@@ -58,14 +57,14 @@ class FilledPanel(Panel):
         """Show what the device held at the selected moment."""
         moment = study.moment_of(selection)
         parts, whole = study.parts(selection)
-        requested = 0
-        if moment == study.home:
-            requested = study.explanation.requested_bytes or 0
-        self.bar.show_shares(parts, whole, requested)
+        refused = None
+        if moment == study.home and study.explanation.requested_bytes:
+            refused = study.explanation
+        self.bar.show_shares(parts, whole, refused)
         self.bar.set_category(selection.category)
         more = ""
-        if requested:
-            more = f", and {needed(requested)} more was requested"
+        if refused is not None:
+            more = f"; asked for {refused.request_size}"
         at = ""
         if study.has_history:
             at = f" at {study.label(moment)}"

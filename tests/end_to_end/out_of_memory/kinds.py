@@ -44,9 +44,9 @@ KINDS = (
         "losses_kept_in_a_list",
         "losses in a list with their graphs",
         640,
-        r":11 .* keep 2\d MiB alive per step",
+        r":15 .* keeps 2\d MiB alive per step, allocated at \S+:11 and 1 other line",
     ),
-    Kind("losses_added_up", "losses added up with their graphs", 640, r":11 .* keeps 2\d MiB alive per step"),
+    Kind("losses_added_up", "losses added up with their graphs", 640, r":15 .* keeps 2\d MiB .* allocated at \S+:11"),
     Kind(
         "losses_summed_for_one_backward",
         "losses added up for one backward pass",
@@ -57,9 +57,14 @@ KINDS = (
         "predictions_kept_by_a_method",
         "a method keeps what each step predicts",
         640,
-        r":24 .* and 1 other line keep 16 MiB alive per step",
+        r":29 .* keeps 16 MiB alive per step, allocated at \S+:24 and 1 other line",
     ),
-    Kind("callbacks_with_tensors", "callbacks with tensors as defaults", 512, r":17 .* keeps 8 MiB alive per step"),
+    Kind(
+        "callbacks_with_tensors",
+        "callbacks with tensors as defaults",
+        512,
+        r":22 .* keeps 8 MiB .* allocated at \S+:17",
+    ),
     Kind(
         "models_kept_by_fold",
         "the model and the optimizer of every fold",
@@ -73,8 +78,12 @@ KINDS = (
         640,
         r"9 optimizers' states from .*:15 are on the GPU at a time: .*:10 ",
     ),
-    Kind("few_large_steps", "outputs of a few large steps in a list", 900, r":11 .* keeps 64 MiB alive per step"),
-    Kind("features_kept_by_a_hook", "a hook keeps features", 480, r":17 .* keeps \d+ MiB alive per step"),
+    Kind(
+        "few_large_steps", "outputs of a few large steps in a list", 900, r":16 .* keeps 64 MiB .* allocated at \S+:11"
+    ),
+    Kind(
+        "features_kept_by_a_hook", "a hook keeps features", 480, r":12 .*, a hook, keeps \d+ MiB .* allocated at \S+:17"
+    ),
     Kind(
         "hidden_state_carried_on",
         "a hidden state carried on with its graph",

@@ -198,14 +198,12 @@ def test_what_the_change_saves_is_said_with_what_it_rests_on(opened: Opened, scr
     assert buttons(change) == ["Run with this change", "Copy patch", "Open in editor"]
 
 
-def test_the_reason_names_line_bytes_and_change_and_the_caveat_comes_after_it(opened: Opened, script: Path) -> None:
+def test_the_reason_names_line_and_bytes_and_the_caveat_comes_after_it(opened: Opened, script: Path) -> None:
     remedy = replace(change_in(script), fits=None, puts_off="lasts at least 9 steps more, then it is full again")
     found = explained(script, [remedy])
     found = replace(found, verdict="real capacity", cause="One step is too large.", remedies_note="A rerun said so.")
     change = opened(failed(script, [], explanation=found)).program.change
-    assert change.why.text() == (
-        f"leak.py:{ALLOCATES} holds 476 MiB (activations). One step is too large. The change: {remedy.change}."
-    )
+    assert change.why.text() == f"leak.py:{ALLOCATES} holds 476 MiB (activations). One step is too large."
     assert "A rerun said so." not in change.why.text()
     assert change.caveat.text() == "It lasts at least 9 steps more, then it is full again. A rerun said so."
     assert change.figure.text() == "at least 162 MiB", "as in the list above"
@@ -273,6 +271,9 @@ def test_both_peaks_and_both_plots_stand_beside_one_another_afterwards(opened: O
         "162 MiB reserved at the peak, instead of 726 MiB with the refused request. It finished after"
     )
     assert "400 steps" in change.sentence
+    assert change.tried.text().endswith("Before, a replay said 162 MiB.")
+    heads = [label.text() for label in page.comparison.findChildren(QLabel)]
+    assert "726 MiB with the refused request" in heads and "peak reserved 162 MiB" in heads
     assert change.figure.property("role") == "figure-good" and change.run_button.text() == "Run with this change"
     before, after = page.comparison.before, page.comparison.after
     assert before.accessibleDescription() == "peak reserved 638 MiB of 724 MiB"

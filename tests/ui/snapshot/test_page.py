@@ -43,7 +43,7 @@ def test_the_cause_comes_first_at_the_refused_request(page: SnapshotPage) -> Non
     assert "train.py:44" in page.header.headline.text() and "keeps" in page.header.headline.text()
     assert study.home == int(study.history.ooms[-1])
     assert "The last request was" in page.header.request.text()
-    assert "more was requested" in page.filled._whole.text()
+    assert "asked for " in page.filled._whole.text()
 
 
 def test_the_table_tells_who_holds_how_much(page: SnapshotPage) -> None:

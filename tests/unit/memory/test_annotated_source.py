@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.memory.explaining.annotated_source import change_of, read_source, refused_total_bytes, source_files
+from gpudash.memory.explaining.annotated_source import change_of, read_source, source_files
 from gpudash.memory.explaining.explain import explain
 from gpudash.memory.explaining.patches import edited_files, kept_lines, line_changes
 from gpudash.telemetry.explanation import Explanation, Growth, Owner, Remedy
@@ -140,4 +140,4 @@ def test_places_that_no_file_has_are_left_aside(tmp_path: Path) -> None:
 def test_what_was_asked_for_is_what_pytorch_had_and_the_request_together() -> None:
     found = explain(state())
     had = found.part_bytes("category", "idle", "pending", "private")
-    assert refused_total_bytes(found) == had + (found.segment_bytes or 0) > had
+    assert found.refused_total_bytes == had + (found.segment_bytes or 0) > had

@@ -99,8 +99,8 @@ def test_a_limit_of_the_process_does_not_count_its_context() -> None:
 def test_an_impossible_request_is_told_with_its_segment_and_the_contexts_share() -> None:
     small = state(capacity=512 * MIB, context_bytes=300 * MIB, device_free=212 * MIB, reserved=0, groups=())
     assert explain(replace(small, request=RefusedRequest(211 * MIB, 220 * MIB))).headline == (
-        "No allocator setting helps: one tensor needs 211 MiB, in a segment of 220 MiB, and the card has 512 MiB, "
-        "300 MiB of them the context's."
+        "No allocator setting helps: one tensor needs 211 MiB, which needs a segment of 220 MiB, and the card has "
+        "512 MiB, 300 MiB of them the context's."
     )
 
 
@@ -184,7 +184,7 @@ def test_what_a_cap_bars_is_not_called_free() -> None:
     lines = report(found)
     row = next(line for line in lines if "barred by the memory cap" in line)
     assert row.endswith("5.50 GiB")  # and no bar
-    assert "  together 8.00 GiB, of which PyTorch may have 2.00 GiB; asked for 600 MiB more" in lines
+    assert "  together 8.00 GiB, of which PyTorch may have 2.00 GiB; asked for 600 MiB" in lines
     assert explanation_from_json(json.loads(json.dumps(found.to_json()))) == found
 
 

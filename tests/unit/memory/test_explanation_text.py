@@ -6,7 +6,7 @@ import pytest
 
 from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS, WORKSPACE, Trace
 from gpudash.memory.explaining.explain import explain, rejudged
-from gpudash.memory.explaining.explanation_text import evidence_text, report
+from gpudash.memory.explaining.explanation_text import evidence_text, reason, remedy_rows, report
 from gpudash.memory.explaining.memory_state import AllocationGroup, MemoryState, RefusedRequest, other_process
 from gpudash.memory.explaining.remedies import replay_remedies
 from gpudash.memory.frames import Frame
@@ -39,10 +39,36 @@ def test_the_report_begins_with_the_cause_and_ends_with_the_evidence() -> None:
     lines = report(told)
     assert lines[:2] == [told.headline, told.request_words]
     assert lines[-1] == "Evidence: 41 of 41 events, recording began at 900 ms, 50 % of live bytes have no stack."
-    assert "  together 4.00 GiB; asked for 512 MiB more" in lines
+    assert "  together 4.00 GiB; asked for 512 MiB" in lines
     assert any(line.startswith("  python (pid 4711)") for line in lines)
     assert any("activations, Linear" in line and "model.py:88 forward" in line for line in lines)
     assert any("no stack recorded" in line for line in lines)
+
+
+def test_a_request_is_told_with_its_segment_wherever_it_is_told() -> None:
+    told = found(request=RefusedRequest(8 * MIB - 3, 270 * MIB), device_free=256 * MIB)
+    size = "8 MiB, which needs a segment of 270 MiB"
+    assert told.request_words == f"The last request was {size}; 14 MiB too little was free."
+    assert f"  together 4.00 GiB; asked for {size}" in report(told)
+
+
+def test_the_peak_of_a_remedy_is_not_told_twice() -> None:
+    figures = {"predicted_peak_bytes": 386 * MIB, "verified_by": "replay"}
+    saving = Remedy("write loss.item(): 386 MiB at the peak instead of 734 MiB", fits=True, **figures)
+    card = Remedy("490 MiB of the card (400 MiB for PyTorch, and its context): a card with 4 GiB", fits=True, **figures)
+    measured = Remedy("write loss.item(): 390 MiB at the peak instead of 734 MiB", fits=True, **figures)
+    rows = remedy_rows([saving, card, measured])
+    assert rows[0] == f"{saving.change.ljust(len(card.change))}  by replay"
+    assert rows[1] == f"{card.change}  by replay"
+    assert rows[2].endswith("  peak 386 MiB, by replay"), "another figure than that of the change"
+
+
+def test_what_a_line_keeps_of_every_step_is_said_once_beside_a_note_that_says_it() -> None:
+    leaking = tuple(AllocationGroup(64 * MIB, 1, ACTIVATIONS, step, stack=(LINE,)) for step in range(1, 20))
+    told = found(groups=leaking, step=20)
+    noted = told.with_remedies((), "hook.py:11 (seen.append(output)) keeps output itself, 64 MiB of every step: less.")
+    assert reason(told.with_remedies(())).count("64 MiB of every step") == 1
+    assert reason(noted).count("64 MiB of every step") == 1
 
 
 def test_a_workspace_that_no_line_asked_for_is_called_that_and_not_memory_without_a_stack() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpudash.memory.explaining.call_sites import GrowthNotice, growth_warning
+from gpudash.memory.explaining.wording import headline
 from gpudash.telemetry.explanation import Growth
 from gpudash.units import MIB
+from tests.unit.memory.test_explain import state
 
 
 def growth(line: int = 31) -> Growth:
@@ -68,3 +70,13 @@ def test_where_it_is_known_the_statement_that_keeps_is_named_before_the_line_tha
         "train.py:44 (history.append(out)) keeps 2 MiB of every step since step 3, allocated at train.py:31."
     )
     assert warning.cause == "train.py:44 (history.append(out)), 2 MiB a step, allocated at train.py:31"
+
+
+def test_the_warning_and_the_headline_afterwards_name_the_same_line_and_bytes_of_several_lines() -> None:
+    keeper = "train.py:44 (history.append(out))"
+    lines = [replace(growth(), kept_by=keeper), replace(growth(), line=32)]
+    warning = growth_warning(lines, "GPU-1", 12.0, 3, keeper=lambda _growth: keeper)
+    says = f"{keeper} keeps 4 MiB"
+    allocated = ", allocated at train.py:31 and 1 other line"
+    assert warning.text == f"{says} of every step since step 3{allocated}."
+    assert headline("leak", state(), {}, (), lines).startswith(f"{says} alive per step{allocated}: ")

@@ -95,7 +95,7 @@ def test_the_need_takes_the_place_of_the_bound_and_what_would_have_fitted_is_sai
     told = with_need(found_of(SETTING, BOUND, UNTRIED), need(requests()))
     setting, figure, untried = told.remedies
     assert (setting, untried) == (SETTING, UNTRIED)
-    assert figure.change == "140 MiB for PyTorch, 490 MiB of the card with its context: a card with 4 GiB"
+    assert figure.change == "490 MiB of the card (140 MiB for PyTorch, and its context): a card with 4 GiB"
     assert (figure.fits, figure.verified_by) == (True, "rerun")
     assert told.remedies_note == "The same command ran to its end on a larger simulated GPU in 12.0 s."
     assert failure_title(told.remedies) == "Would have fitted"
@@ -120,7 +120,7 @@ def test_whether_a_setting_of_the_allocator_does_is_known_by_a_replay_of_what_th
 
 def test_the_need_of_some_steps_is_not_said_to_fit_the_whole_run() -> None:
     told = with_need(found_of(BOUND), need(requests(), is_whole=False))
-    assert "520 MiB of the card with its context, for 8 steps" in told.remedies[0].change
+    assert "520 MiB of the card (170 MiB for PyTorch, and its context), for 8 steps" in told.remedies[0].change
     assert told.remedies[0].fits is None
     assert failure_title(told.remedies) == "This request would have succeeded with"
     assert "what only comes later, such as an evaluation, is not in the figure" in "\n".join(report(told))

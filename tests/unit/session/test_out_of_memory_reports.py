@@ -122,7 +122,10 @@ def test_an_out_of_memory_becomes_one_folder_however_often_it_comes(
     assert list(reports_folder().iterdir()) == [found.folder]
     assert explaining.requested[0].steps == ((1_098_000_000, 5),), "a step begins where the one before was told"
     assert explaining.requested[0].time_s == 99.0
-    assert around.texts("out of memory")[0] == "Memory of sim:0 ran out: 2 MiB were asked for and 1 MiB were free."
+    assert (
+        around.texts("out of memory")[0]
+        == "Memory of sim:0 ran out: a segment of 2 MiB was asked for and 1 MiB were free."
+    )
     (note, _) = around.events(Note, topic="report")
     assert note.details["folder"] == str(found.folder)
     assert found.newest is not None and found.newest["who"] == ""

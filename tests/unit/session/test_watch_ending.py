@@ -158,7 +158,7 @@ def test_an_out_of_memory_that_nobody_caught_ends_the_run_as_one() -> None:
     assert ending.requested_bytes == 2**30
     assert ending.remedy == UNREPORTED, "so far"
     assert ending.message == (
-        "train.py ran out of memory on cuda:1: 1.00 GiB were asked for and 1 MiB were free (train.py:5)."
+        "train.py ran out of memory on cuda:1: a segment of 1.00 GiB was asked for and 1 MiB were free (train.py:5)."
     )
 
 

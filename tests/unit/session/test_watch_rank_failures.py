@@ -161,6 +161,6 @@ def test_out_of_memory_of_one_rank_says_which_and_why_that_one() -> None:
     found = ending_of(replace(told, why_full=lambda rank: f"The device of rank {rank} is the smallest."))
     assert found.status == "out_of_memory" and found.error == "sim"
     assert found.message == (
-        "Rank 1 (pid 101) ran out of memory on sim:1: 64 MiB were asked for and 10 MiB were free (train.py:7). "
-        "The device of rank 1 is the smallest."
+        "Rank 1 (pid 101) ran out of memory on sim:1: a segment of 64 MiB was asked for and 10 MiB were free "
+        "(train.py:7). The device of rank 1 is the smallest."
     )

@@ -18,7 +18,6 @@ from gpudash.memory.allocator.trace import (
     WEIGHTS,
 )
 from gpudash.memory.explaining.memory_state import OTHER_TENSORS
-from gpudash.memory.explaining.wording import available
 from gpudash.memory.frames import Frame, is_library
 from gpudash.memory.snapshot.causes.batch_size import (
     SMALLEST,
@@ -32,7 +31,7 @@ from gpudash.memory.snapshot.causes.optimizer_state import STATES
 from gpudash.memory.snapshot.history.phases import BACKWARD, OPTIMIZER, PHASES
 from gpudash.memory.snapshot.source_edits import Function, LineEdits, SourceFile, keyword_of, method_of
 from gpudash.telemetry.explanation import Remedy, short
-from gpudash.units import format_bytes
+from gpudash.units import available, format_bytes
 
 SHARE_OF_LIVE = 0.3
 """Part of the live bytes that activations and their temporaries must hold."""

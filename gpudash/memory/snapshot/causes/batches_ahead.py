@@ -9,13 +9,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from gpudash.memory.allocator.trace import ACTIVATIONS, GRADIENTS, WEIGHTS
-from gpudash.memory.explaining.wording import needed
 from gpudash.memory.frames import Frame
 from gpudash.memory.snapshot.causes.batch_size import Number, number_of
 from gpudash.memory.snapshot.causes.case import Case, Ints, ProgramCause, replayed
 from gpudash.memory.snapshot.source_edits import Function, LineEdits, SourceFile, Splice, keyword_of, method_of
 from gpudash.telemetry.explanation import Remedy, short
-from gpudash.units import format_bytes
+from gpudash.units import format_bytes, needed
 
 SHARE_OF_LIVE = 0.2
 """Part of the live bytes that they must hold."""

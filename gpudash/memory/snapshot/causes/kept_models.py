@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpudash.memory.allocator.trace import OPTIMIZER_STATE, WEIGHTS
-from gpudash.memory.explaining.wording import needed
 from gpudash.memory.frames import Frame
 from gpudash.memory.snapshot.causes.case import Case, Ints, ProgramCause, replayed
 from gpudash.memory.snapshot.causes.optimizer_state import STATES
@@ -27,7 +26,7 @@ from gpudash.memory.snapshot.source_edits import (
     scope_of,
 )
 from gpudash.telemetry.explanation import Remedy, short
-from gpudash.units import format_bytes
+from gpudash.units import format_bytes, needed
 
 SHARE_OF_LIVE = 0.2
 """Part of the live bytes that the earlier ones must hold."""

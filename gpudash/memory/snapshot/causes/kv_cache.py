@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpudash.memory.explaining.memory_state import KV_CACHE
-from gpudash.memory.explaining.wording import available
 from gpudash.memory.snapshot.causes.activations import smaller_generation
 from gpudash.memory.snapshot.causes.batch_size import Number, number_of, numbers_given
 from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
 from gpudash.memory.snapshot.source_edits import method_of
 from gpudash.telemetry.explanation import Remedy
-from gpudash.units import format_bytes, format_count
+from gpudash.units import available, format_bytes, format_count
 
 SHARE_OF_LIVE = 0.3
 """Part of the live bytes that the cache must hold."""

@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 
 from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS
-from gpudash.memory.explaining.wording import needed
 from gpudash.memory.frames import Frame
 from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause, replayed
 from gpudash.memory.snapshot.source_edits import (
@@ -25,7 +24,7 @@ from gpudash.memory.snapshot.source_edits import (
     scope_of,
 )
 from gpudash.telemetry.explanation import Remedy, short
-from gpudash.units import format_bytes
+from gpudash.units import format_bytes, needed
 
 SHARE_OF_LIVE = 0.2
 """Part of the live bytes that it must hold."""

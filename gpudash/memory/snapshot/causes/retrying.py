@@ -7,13 +7,12 @@ import ast
 import numpy as np
 
 from gpudash.memory.allocator.trace import GRADIENTS, OPTIMIZER_STATE, WEIGHTS, WORKSPACE
-from gpudash.memory.explaining.wording import needed
 from gpudash.memory.frames import Frame
 from gpudash.memory.snapshot.causes.case import Case, Ints, ProgramCause, replayed
 from gpudash.memory.snapshot.leak_edits import errors_kept
 from gpudash.memory.snapshot.source_edits import SourceFile, lines_of, names_in, one_line
 from gpudash.telemetry.explanation import short
-from gpudash.units import format_bytes
+from gpudash.units import format_bytes, needed
 
 SHARE_OF_LIVE = 0.1
 """Part of the live bytes that the first attempt must hold."""

@@ -10,12 +10,11 @@ import numpy as np
 from gpudash.memory.allocator.layout import SHARED
 from gpudash.memory.allocator.trace import INPUTS, TEMPORARY
 from gpudash.memory.explaining.memory_state import OTHER_TENSORS
-from gpudash.memory.explaining.wording import available, needed
 from gpudash.memory.frames import Frame
 from gpudash.memory.snapshot.causes.case import Case, Ints, ProgramCause, replayed
 from gpudash.memory.snapshot.source_edits import SourceFile, keyword_of, method_of
 from gpudash.telemetry.explanation import Remedy, short
-from gpudash.units import format_bytes
+from gpudash.units import available, format_bytes, needed
 
 SETS_IT = "set_per_process_memory_fraction"
 

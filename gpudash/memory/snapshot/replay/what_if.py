@@ -9,13 +9,12 @@ from typing import Any
 
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.device_memory import GRANULE, Tried, smallest_capacity
-from gpudash.memory.explaining.wording import available, needed
 from gpudash.memory.predicting.estimate import CARDS_BYTES, smallest_card
 from gpudash.memory.snapshot.history.model import DeviceSnapshot
 from gpudash.memory.snapshot.replay.placements import aged
 from gpudash.memory.snapshot.replay.trace_program import TraceProgram, compiled
 from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, Checkpoint, ReplayRun, Rerun
-from gpudash.units import GIB, format_bytes, format_count
+from gpudash.units import GIB, available, format_bytes, format_count, needed
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpudash.memory.explaining.annotated_source import AnnotatedSource, SourceRow, held_source, is_own_file
-from gpudash.memory.request_log import HeldLine
+from gpudash.memory.explaining.call_sites import HeldLine
 from gpudash.ui.colours import Palette
 from gpudash.ui.explanation.source_view.source import SourcePanel
 
@@ -60,12 +60,13 @@ class HeldSource(SourcePanel):
 
     def read_file(self, file: str, held: Mapping[int, HeldLine]) -> AnnotatedSource:
         """A file with what its lines hold; if it cannot be read, those lines without their text."""
-        sizes = {line: one.bytes for line, one in held.items()}
-        source = held_source(file, sizes, {line: one.growth for line, one in held.items()})
+        source = held_source(file, held)
         if source is not None:
             return source
         rows = [
-            SourceRow(line, "", bytes=one.bytes, growth=one.growth) for line, one in sorted(held.items()) if one.bytes
+            SourceRow(line, "", bytes=one.bytes, growth=one.growth, stride=one.stride)
+            for line, one in sorted(held.items())
+            if one.bytes
         ]
         most = max(range(len(rows)), key=lambda place: rows[place].bytes, default=0)
         return AnnotatedSource(file, tuple(rows), note=UNREADABLE.format(file), front=most)

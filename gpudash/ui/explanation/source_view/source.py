@@ -26,7 +26,8 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFrame, QPlainTextEdit, QPushButton, QTextEdit, QWidget
 
 from gpudash.memory.explaining.annotated_source import AnnotatedSource, SourceRow
-from gpudash.telemetry.explanation import short
+from gpudash.memory.explaining.explanation_text import growth_text
+from gpudash.telemetry.explanation import every_steps, short
 from gpudash.ui.colours import Palette, mixed
 from gpudash.ui.explanation.source_view.highlighting import Span, colours_of, spans_of
 from gpudash.ui.widgets.fields import ChoiceField
@@ -363,7 +364,7 @@ def spoken(source: AnnotatedSource) -> str:
     for row in heaviest:
         grows = ""
         if row.growth:
-            grows = f", {format_bytes(row.growth)} more every step"
+            grows = f", {format_bytes(row.growth * row.stride)} more {every_steps(row.stride)}"
         found.append(f"line {row.number} held {format_bytes(row.bytes)}{grows}")
     found += [f"line {row.number} goes: {row.text.strip()}" for row in source.rows if row.kind == "removed"]
     found += [f"comes instead: {row.text.strip()}" for row in source.rows if row.kind == "added"]
@@ -446,13 +447,12 @@ def _figures(row: SourceRow, font: QFont, room: float) -> tuple[str, QFont]:
         return held, font
     bold = QFont(font)
     bold.setBold(True)
-    rate = format_bytes(row.growth)
-    text = f"{held}, +{rate}/step"
-    fitting = (shown for shown in (bold, font) if QFontMetricsF(shown).horizontalAdvance(text) <= room)
-    shown = next(fitting, None)
-    if shown is None:
-        return held, bold
-    return text, shown
+    grown = growth_text(row.growth, row.stride, "/step")
+    for text in (f"{held}, {grown}", grown):
+        for shown in (bold, font):
+            if QFontMetricsF(shown).horizontalAdvance(text) <= room:
+                return text, shown
+    return held, bold
 
 
 class _Highlighter(QSyntaxHighlighter):

@@ -161,6 +161,7 @@ def test_a_line_that_keeps_something_of_every_nth_step_keeps_its_part_of_it_of_e
     moment = len(log.allocations().place) - 1
     held = log.held_by_line(moment, np.arange(1.0, 8 * stride + 1) - 0.05)
     assert held["/home/me/train.py", 9].growth == pytest.approx(5120 / stride)
+    assert held["/home/me/train.py", 9].stride == stride
     assert held["/home/me/train.py", 12].growth == 0.0
 
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, TEMPORARY
 from gpudash.memory.explaining.memory_state import OTHER_TENSORS
-from gpudash.memory.explaining.wording import needed
 from gpudash.memory.frames import Frame, is_installed, is_library
 from gpudash.memory.snapshot.causes.activations import halved
 from gpudash.memory.snapshot.causes.batch_size import batch_sizes
@@ -28,7 +27,7 @@ from gpudash.memory.snapshot.source_edits import (
     scope_of,
 )
 from gpudash.telemetry.explanation import Remedy, short
-from gpudash.units import format_bytes, format_like
+from gpudash.units import format_bytes, needed
 
 SHARE_OF_LIVE = 0.3
 """Part of the live bytes that such passes must hold."""
@@ -270,7 +269,6 @@ def _text(line: Frame, passes: int, size: int) -> str:
 def _remedies(case: Case, line: Frame, lives: Ints, passes: list[Ints]) -> list[Remedy]:
     write, patch = _edit(case, line)
     place = f"{short(line.file)}:{line.line}"
-    before = case.live_bytes
     if len(passes) < FEWEST_PASSES:
         text = f"{place}: {write}: up to {needed(case.bytes_of(lives))} less at this moment"
         return [Remedy(text, patch=patch)]
@@ -285,8 +283,6 @@ def _remedies(case: Case, line: Frame, lives: Ints, passes: list[Ints]) -> list[
         inputs = inputs[len(of_now) :]
     ran = case.freed_sooner(ends)
     text = f"{place}: {write}"
-    if ran.fits:
-        text += f": {format_like(ran.peak_reserved, before)} at the peak"
     return [replayed(text, ran, patch)]
 
 

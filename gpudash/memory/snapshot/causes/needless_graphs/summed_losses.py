@@ -8,13 +8,12 @@ import numpy as np
 
 from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY
 from gpudash.memory.explaining.memory_state import OTHER_TENSORS
-from gpudash.memory.explaining.wording import available
 from gpudash.memory.snapshot.causes.activations import checkpointed, still_to_come
 from gpudash.memory.snapshot.causes.case import Case, Ints, ProgramCause, replayed
 from gpudash.memory.snapshot.causes.needless_graphs.sum_edits import LossSum, loss_sums
 from gpudash.memory.snapshot.source_edits import lines_of
 from gpudash.telemetry.explanation import Remedy, short
-from gpudash.units import format_bytes
+from gpudash.units import available, format_bytes
 
 SHARE_OF_LIVE = 0.3
 """Part of the live bytes that the graphs must hold."""

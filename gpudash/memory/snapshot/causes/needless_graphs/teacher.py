@@ -9,12 +9,11 @@ import numpy as np
 
 from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY
 from gpudash.memory.explaining.memory_state import OTHER_TENSORS
-from gpudash.memory.explaining.wording import needed
 from gpudash.memory.frames import Frame, is_own
 from gpudash.memory.snapshot.causes.case import Case, Ints, ProgramCause, replayed
 from gpudash.memory.snapshot.source_edits import Function, SourceFile, is_without_graph, keyword_of, method_of
 from gpudash.telemetry.explanation import Remedy, short
-from gpudash.units import format_bytes
+from gpudash.units import format_bytes, needed
 
 SHARE_OF_LIVE = 0.2
 """Part of the live bytes that the pass must hold."""
