@@ -284,10 +284,8 @@ class FitPanel(QWidget):
         self._reason, self._whole, self._reached = False, whole, None
         self._headline.setToolTip(plain_tip("\n".join(filter(None, (prediction.release, estimate.method)))))
         self._set_headline(prediction.verdict, prediction.headline)
-        self._set_lines(
-            _figures(prediction),
-            tip="\n".join(filter(None, (prediction.largest, prediction.alone, prediction.largest_batch_remark))),
-        )
+        remarks = (prediction.margin_remark, prediction.largest, prediction.alone, prediction.largest_batch_remark)
+        self._set_lines(_figures(prediction), tip="\n".join(filter(None, remarks)))
         self._show()
 
     def withdraw(self, text: str = PREDICTING) -> None:

@@ -494,13 +494,13 @@ class WorkloadPanel(QFrame):
 
     @property
     def correction(self) -> str:
-        """What must be corrected before a prediction: "correct Batch first"; "" if the values are valid."""
+        """What must be corrected before a prediction: "Correct Batch first"; "" if the values are valid."""
         wrong = None
         if not self.watching:
             wrong = next(iter(self.form.errors()), None)
         if wrong is None:
             return ""
-        return f"correct {wrong.replace('_', ' ').capitalize() or 'the values'} first"
+        return f"Correct {wrong.replace('_', ' ').capitalize() or 'the values'} first"
 
     @property
     def stopping(self) -> bool:
