@@ -759,7 +759,10 @@ class WorkloadPanel(QFrame):
         if anyway:
             self.progress.idle = ANYWAY
         elif not self.ready:
-            self.progress.idle = _sentence(self.correction or NOT_READY)
+            wrong = self.correction
+            if self.watching:
+                wrong = self.script.correction
+            self.progress.idle = _sentence(wrong or NOT_READY)
         self.button.show_state(
             running=self._running,
             stopping=self._stopping,
