@@ -31,7 +31,7 @@ from gpudash.telemetry.explanation import Remedy
 from gpudash.telemetry.plots import LineSpec
 from gpudash.telemetry.runs import WATCH, RunView
 from gpudash.ui.forms.fit_panel import PREDICTING
-from gpudash.ui.forms.workload_panel import WorkloadPanel
+from gpudash.ui.forms.workload_panel import FormState, WorkloadPanel
 from gpudash.ui.plots.prediction.ghost import GhostVerdict, GhostView
 from gpudash.ui.plots.prediction.peak_handle import SizedPeak
 from gpudash.ui.plots.prediction.remedy import RemedyView
@@ -83,6 +83,8 @@ class FitFollower:
         # `remedy` is queried at every frame: keep the view object while its drawing is the same.
         self._remedy: RemedyView | None = None
         self._deviations: tuple[object, tuple[Deviation, ...]] = (None, ())
+        # The form before the change that was applied last, and that change; until the form is changed again.
+        self._before_applied: tuple[FormState, str] | None = None
         self._script: WatchRequest | None = None
         self._measured: MeasuredRun | None = None
         self._refused: WatchRequest | None = None
@@ -96,6 +98,7 @@ class FitFollower:
         self._decided_spec: Spec | None = None
         panel.changed.connect(self.form_changed)
         panel.fit.applied.connect(self._apply)
+        panel.fit.taken_back.connect(self._take_back)
         panel.prediction.requested.connect(self._predict_script)
         panel.prediction.python_wanted.connect(self._predict_with)
         panel.prediction.stopped.connect(lambda: session.scripts.stop())
@@ -154,6 +157,8 @@ class FitFollower:
         """Request a new prediction with the next frame; the process drops the current one then."""
         if self._running:
             return
+        self._before_applied = None
+        self._panel.fit.show_applied("")
         self._ghost_wanted = True
         # Keep the old ghost, faded, until the next one is ready, so that nothing jumps while the user types.
         self._fade()
@@ -536,7 +541,18 @@ class FitFollower:
         if alternative.patch or alternative.command:
             self._run_edited(alternative)
             return
-        self._panel.replace_fields(f"Apply of {change_text(alternative)}", partial(self._take, alternative))
+        before, change = self._panel.state, change_text(alternative)
+        self._panel.replace_fields(f"Apply of {change}", partial(self._take, alternative))
+        if before is not None and self._panel.state != before:
+            self._before_applied = before, change
+            self._panel.fit.show_applied(change)
+
+    def _take_back(self) -> None:
+        """Put the form back to what it was before the change that was applied last."""
+        if self._before_applied is None or self._running:
+            return
+        before, change = self._before_applied
+        self._panel.replace_fields(f"Undo of {change}", partial(self._panel.put_back, before))
 
     def _run_edited(self, alternative: Alternative) -> None:
         """Run the script with a change of it, from a copy."""
