@@ -322,6 +322,19 @@ class FitPanel(QWidget):
             length = server.shorter_length
             self._offer_first_way(Alternative(f"sequences of {format_count(length)}", {"sequence": length}))
 
+    def show_changed_run(self, change: str, need: str) -> None:
+        """Show that the script runs with a change, instead of the prediction for it as it is.
+
+        Args:
+            change: the change: "with batch 6".
+            need: what the script needs with it.
+        """
+        # Called at each reading; a prediction may have been shown since.
+        if self._prediction is None and (self.headline, self.figures) == (change, need):
+            return
+        self.withdraw(change)
+        self._set_lines(need)
+
     def show_reason(self, message: str, remedy: str) -> None:
         """Show why nothing can be predicted."""
         self._prediction, self._reason, self._whole = None, True, True
