@@ -206,7 +206,7 @@ def test_what_no_thread_handles_is_logged_and_goes_on_to_the_hook_before(
     ("line", "place"),
     [
         (["devices", "--simulate", "7MiB"], r"the parser of command lines, gpudash\.devices\.\S+:\d+, --simulate"),
-        (["compare", "a.gpudash", "b.gpudash"], r"gpudash\.cli\.recordings\.compare:\d+, gpudash\.(?!cli\.)\S+:\d+"),
+        (["compare", "a.gpudash", "b.gpudash"], r"gpudash\.cli\.recordings\.runs:\d+, gpudash\.(?!cli\.)\S+:\d+"),
         (["compare", "a.gpudash", "b.gpudash", "--no-such-flag"], "the parser of command lines"),
     ],
     ids=["a value", "a file", "a flag"],
@@ -224,7 +224,7 @@ def test_a_command_logs_its_name_and_its_end_and_not_what_its_flags_were_given(
     assert run(["compare", "private.gpudash", "b.gpudash", "--tolerance=7%", "--verbose"]) == 2
     lines = log_file().read_text().splitlines()
     assert "gpudash compare --tolerance: version" in lines[0] and "private" not in lines[0]
-    assert "request: refused by gpudash.cli.recordings.compare:" in lines[-2] and "7%" not in lines[-2]
+    assert "request: refused by gpudash.cli.recordings.runs:" in lines[-2] and "7%" not in lines[-2]
     assert lines[-1].endswith("the command ended with exit code 2")
     told = capsys.readouterr().err
     assert all(line in told for line in lines)

@@ -103,7 +103,7 @@ class Machine:
         # These are asked for with every record, or some twenty times a frame.
         self._torch_gpus = _Kept(gpus_by_torch)
         self._torch_devices = _Kept(torch_devices)
-        self._cuda_order = _Kept(cuda_order)
+        self._order = _Kept(cuda_order)
         self._seen: tuple[tuple[Gpu, ...], bool] = ((), False)
         self._linked: tuple[tuple[Gpu, ...], dict[str, str]] = ((), {})
         self._energy = EnergyCounters(store)
@@ -138,7 +138,7 @@ class Machine:
     def cuda_order(self) -> CudaOrder:
         """torch's numbering of the GPUs NVML lists."""
         visible, order = os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER")
-        return self._cuda_order(self._monitor.gpus, visible, order)
+        return self._order(self._monitor.gpus, visible, order)
 
     def default_device(self) -> str:
         """Where a run of the session takes place unless told otherwise: on the first simulated card that was asked for

@@ -19,6 +19,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from gpudash.ui.widgets.plain_text import plain_tip
+
 Part = QWidget | QLayout | int | tuple[QWidget | QLayout, int]
 """An item, alone or with its stretch factor; a number alone is empty space with that stretch factor."""
 
@@ -106,7 +108,7 @@ class _Grip(QSplitterHandle):
         super().__init__(Qt.Orientation.Vertical, splitter)
         self._from: QPoint | None = None
         self.setAccessibleName(name)
-        self.setToolTip(f"{name}: drag, or press the up and down keys")
+        self.setToolTip(plain_tip(f"{name}: drag, or press the up and down keys"))
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
 
     @property
