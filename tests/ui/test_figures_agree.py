@@ -111,7 +111,8 @@ def check(read: Read, found: Estimate) -> None:
     if "does not fit" in read.headline:
         assert need > free
         assert apart is not None and size(apart[1]) > 0
-    elif "may fit" in read.headline:
+    elif "may" in read.headline:
+        assert ("may not fit" in read.headline) is (need > free)
         assert abs(need - free) <= size(read.margin) + rounding(read.margin) + rounding(read.need) + rounding(read.free)
     else:
         assert "fits" in read.headline and need <= free

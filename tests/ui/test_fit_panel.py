@@ -91,10 +91,10 @@ def test_nothing_is_asked_while_a_value_is_not_allowed_or_torch_is_loading(
     type_into(window, "batch", "0")
     wait(window, clock, 10)
     assert len(session.estimates.questions) == 1
-    assert window.workspace.dashboard.panel.fit.headline == "correct Batch first"
+    assert window.workspace.dashboard.panel.fit.headline == "Correct Batch first"
     assert window.workspace.dashboard.panel.fit.estimate is None
     emit(window, session, FITS)
-    assert window.workspace.dashboard.panel.fit.headline == "correct Batch first", "an answer that came late"
+    assert window.workspace.dashboard.panel.fit.headline == "Correct Batch first", "an answer that came late"
     session.torch_ready = False
     type_into(window, "batch", "4")
     wait(window, clock, 10)
@@ -180,6 +180,14 @@ def test_what_is_needed_free_and_the_largest_batch_stand_below_the_bar(
         window.workspace.dashboard.panel.fit._lines.text()
         == "needs 11.10 GiB ± 0.10 GiB of 8.00 GiB free\nlargest batch that fits: 8"
     )
+
+
+def test_pointing_at_the_figures_says_what_a_margin_is_of(window: MainWindow, session: FakeSession) -> None:
+    emit(window, session, replace(SHORT, margin_bytes=100 * MIB))
+    lines = window.workspace.dashboard.panel.fit._lines
+    assert "± 0.10 GiB: the run was followed on another card" in lines.toolTip()
+    emit(window, session, SHORT)
+    assert "±" not in lines.toolTip()
 
 
 def test_what_fits_comes_first_and_what_cannot_be_done_here_has_no_button(

@@ -247,7 +247,7 @@ def test_a_wrong_value_is_named_over_the_earlier_answer(window: MainWindow, sess
     assert isinstance(control, QLineEdit)
     control.setText("0")
     settle(window)
-    assert "correct Batch first" in words(plot)
+    assert "Correct Batch first" in words(plot)
     assert plot.ghost is not None and plot.ghost.faded
 
 

@@ -185,7 +185,7 @@ def test_the_first_screen_says_what_a_start_runs(open_window: OpenWindow) -> Non
     kept()
     window = open_window(FakeSession(), first_screen=True)
     screen = window.workspace.dashboard.first_screen
-    assert screen is not None and screen.train.text() == "Matrix product, as last set   F5"
+    assert screen is not None and screen.train.text() == "Start matrix product, as last set   F5"
     screen.train.click()
     settle(window)
     assert [entry[:2] for entry in window.workspace.session.requested][-1] == ("start", "matmul")  # type: ignore[attr-defined]

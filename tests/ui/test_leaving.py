@@ -167,6 +167,21 @@ def test_a_run_that_was_asked_to_stop_holds_nobody_up(open_window: OpenWindow) -
 PROGRAM = {"command": ["python", "train.py"]}
 
 
+def test_a_program_that_has_just_begun_is_asked_about_as_an_old_one_is(open_window: OpenWindow) -> None:
+    session = FakeSession().feed(1)
+    session.watched("cpu", {"command": ["python", "train_cnn.py"]})
+    session.now_s += SHORT_S
+    window = open_window(session)
+    window.menus.actions["file.exit"].trigger()
+    box = question(window)
+    assert box is not None and window.isVisible() and session.signals == []
+    assert box.text().startswith("train_cnn.py on cpu is running. Closing the window interrupts it")
+    assert button(box, "Keep running").isDefault()
+    session.now_s += LONG_S
+    settle(window)
+    assert "has been running for 2 min." in box.text()
+
+
 def test_closing_a_window_says_what_deadline_a_program_has(open_window: OpenWindow) -> None:
     session = FakeSession().feed(1)
     session.watched("cpu", PROGRAM)

@@ -119,6 +119,30 @@ def test_a_wrong_value_is_told_at_its_field(window: MainWindow, script: Path) ->
 
 
 @pytest.mark.process
+@pytest.mark.parametrize(
+    ("name", "content", "is_script"),
+    [
+        ("notes.txt", b"buy milk\n", False),
+        ("train", b"#!/usr/bin/env python3\nprint(1)\n", True),
+        ("train.sh", b"#!/bin/sh\npython train.py\n", False),
+        ("train", b"\x7fELF\x02\x01\x00", False),
+        ("TRAIN.PY", b"print(1)\n", True),
+    ],
+)
+def test_a_file_that_is_no_python_script_is_told_and_not_said_to_be_ready(
+    window: MainWindow, tmp_path: Path, name: str, content: bytes, is_script: bool
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    form = choose(window, tmp_path / name)
+    panel = window.workspace.dashboard.panel
+    assert form.ready is panel.button.isEnabled() is is_script
+    if is_script:
+        assert form.error_text("file") == "" and panel.progress.label.text() == "Ready"
+        return
+    assert form.error_text("file") == f"{name} is not a Python script; name one (.py)."
+    assert panel.progress.label.text() == "Correct Script first."
+
+
 def test_f5_starts_what_the_form_holds_and_remembers_it(window: MainWindow, session: FakeSession, script: Path) -> None:
     form = choose(window, script)
     form.arguments.setText("--steps 5")

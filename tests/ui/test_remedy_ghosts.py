@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from PySide6.QtCore import QEvent, QPointF, Qt
 from PySide6.QtGui import QColor, QEnterEvent
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QPushButton
 
 from gpudash.ui.colours import Palette
 from gpudash.ui.forms.fit_panel import AlternativeRow
@@ -152,6 +152,28 @@ def test_one_that_is_applied_is_outlined_no_more_and_can_be_taken_back(window: M
     assert panel.form.values()["batch"] == "16"
     undo.redo()
     assert panel.form.values()["batch"] == "8"
+
+
+def test_what_was_applied_is_named_beside_an_undo_until_the_next_change(window: MainWindow) -> None:
+    panel = window.workspace.dashboard.panel
+
+    def apply() -> QPushButton:
+        button = row(window, "batch 8").button
+        assert button is not None
+        button.click()
+        return next(found for found in panel.fit.head.findChildren(QPushButton) if found.text() == "Undo")
+
+    assert panel.fit.applied_text == ""
+    undo = apply()
+    settle(window)
+    assert panel.fit.applied_text == "batch 8 applied" and undo.isVisible()
+    undo.click()
+    assert panel.form.values()["batch"] == "16"
+    assert panel.fit.applied_text == "" and not undo.isVisible()
+    window.workspace.undo.undo()
+    assert panel.form.values()["batch"] == "8", "what the button did can be undone as well"
+    panel.change_fields({"width": 96})
+    assert not undo.isVisible()
 
 
 def test_a_device_that_is_applied_can_be_taken_back_too(window: MainWindow) -> None:

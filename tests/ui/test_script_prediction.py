@@ -17,6 +17,7 @@ from gpudash.session.predicting.estimator import OTHER_PYTHON, Problem
 from gpudash.ui.forms import fit_follower
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 from gpudash.ui.window.main_window import MainWindow
+from gpudash.units import GIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.estimates import SHORT
 from tests.ui.fake_session import FakeSession
@@ -103,6 +104,27 @@ def test_the_script_runs_with_the_largest_batch_that_fits_from_a_copy(window: Ma
     request = panel.script.request()
     row.button.click()
     assert session.requested == [("watch", replace(request, edit=edit.patch, find_need=False))]
+
+
+def test_while_a_change_of_the_script_runs_its_own_need_stands_in_place_of_the_script_s(
+    window: MainWindow, session: FakeSession
+) -> None:
+    fit = window.workspace.dashboard.panel.fit
+    edit = Alternative("batch 6", fits=True, patch="--- train.py\n+++ train.py\n", needed_bytes=6 * GIB)
+    session.scripts.answer = Answer(1, replace(SHORT, alternatives=(edit,), largest_batch_size=6), final=True)
+    settle(window)
+    unchanged = fit.headline
+    assert "does not fit" in unchanged
+    fit.open_details()
+    settle(window)
+    (row,) = fit.alternatives
+    assert row.button is not None
+    row.button.click()
+    settle(window)
+    assert (fit.headline, fit.figures) == ("with batch 6", "needs 6.00 GiB of 8.00 GiB free")
+    session.end()
+    settle(window)
+    assert fit.headline == unchanged
 
 
 def test_a_python_without_torch_is_answered_with_the_one_that_has_it(

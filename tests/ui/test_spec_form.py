@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 from PySide6.QtCore import QPoint
+from PySide6.QtGui import QCursor
+from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QCheckBox, QComboBox, QLabel, QLineEdit, QStyleOptionComboBox
 from pytestqt.qtbot import QtBot
 
@@ -182,25 +184,50 @@ def test_what_is_wrong_is_said_in_a_line_below_the_field_which_covers_none(shown
     assert line_below(shown_pipeline, rows) is None
 
 
-def test_no_field_moves_while_it_or_one_above_it_is_typed_in(shown_pipeline: SpecForm) -> None:
+def test_no_field_moves_while_it_is_typed_in(shown_pipeline: SpecForm) -> None:
     rows, columns = shown_pipeline.control("rows"), shown_pipeline.control("columns")
     assert isinstance(rows, QLineEdit) and isinstance(columns, QLineEdit)
-    rows.setFocus()
-    rows.setText("many")
-    QApplication.processEvents()
-    places = rows.geometry(), columns.geometry()
-    rows.setText("2")
-    QApplication.processEvents()
-    assert (rows.geometry(), columns.geometry()) == places, "the line stays open while the value is corrected"
     columns.setFocus()
-    QApplication.processEvents()
-    assert columns.geometry().top() < places[1].top()
     columns.setText("")
     QApplication.processEvents()
     place = columns.geometry()
     rows.setText("many")
     QApplication.processEvents()
     assert columns.geometry() == place and rows.property("invalid") is True
+
+
+def test_a_corrected_field_closes_its_line_at_once_though_the_focus_stays(shown_pipeline: SpecForm) -> None:
+    rows, columns = shown_pipeline.control("rows"), shown_pipeline.control("columns")
+    assert isinstance(rows, QLineEdit)
+    QCursor.setPos(rows.mapToGlobal(rows.rect().center()))
+    rows.setFocus()
+    QApplication.processEvents()
+    places = rows.geometry(), columns.geometry()
+    rows.setText("many")
+    QApplication.processEvents()
+    assert columns.geometry().top() > places[1].top()
+    rows.setText("2")
+    QApplication.processEvents()
+    assert rows.hasFocus() and (rows.geometry(), columns.geometry()) == places
+
+
+def test_what_the_pointer_is_on_moves_only_once_the_pointer_has_left(shown_pipeline: SpecForm) -> None:
+    rows, columns = shown_pipeline.control("rows"), shown_pipeline.control("columns")
+    assert isinstance(rows, QLineEdit)
+    rows.setFocus()
+    QApplication.processEvents()
+    place = columns.geometry()
+    rows.setText("many")
+    QApplication.processEvents()
+    moved = columns.geometry()
+    QCursor.setPos(columns.mapToGlobal(columns.rect().center()))
+    rows.setText("2")
+    QApplication.processEvents()
+    assert columns.geometry() == moved and moved.top() > place.top()
+    QCursor.setPos(rows.mapToGlobal(rows.rect().center()))
+    QTest.mouseMove(rows)
+    QApplication.processEvents()
+    assert columns.geometry() == place
 
 
 def test_a_value_that_is_longer_than_its_field_shows_its_beginning(qtbot: QtBot) -> None:

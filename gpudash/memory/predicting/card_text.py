@@ -160,6 +160,8 @@ class CardText:
         if isinstance(self.estimate, ServerOnCard) and self.standing in ("fits", "uncertain", "short"):
             return "; ".join((self.estimate.headline, *self.estimate.lines))
         meaning = {"fits": "fits", "uncertain": "may fit", "short": "does not fit", "stale": "not for these values"}
+        if self._spare is not None and self._spare < 0:
+            meaning["uncertain"] = "may not fit"
         parts = [meaning.get(self.standing, ""), self.verdict, self._doubt, self.detail]
         if self.time is not None:
             parts += [step_text(self.time), rate_text(self.time), bound_text(self.time)]

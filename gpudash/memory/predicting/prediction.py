@@ -116,10 +116,14 @@ class Prediction:
 
     @property
     def _uncertain(self) -> str:
-        """Why it is not certain whether it fits; more likely than not where only convolutions may take more."""
+        """Why it is not certain whether it fits; more likely than not where only convolutions may take more, and less
+        where more is needed than is free."""
         estimate = self.estimate
         unknown = estimate.convolutions.unknown_bytes
         spare = estimate.spare_bytes
+        need, free = estimate.needed_bytes, estimate.free_bytes
+        if need is not None and free is not None and need > free:
+            return f"may not fit, {self.scale.apart(need, free)} short ± {self.scale.label(estimate.margin_bytes)}"
         if not unknown or spare is None or spare < estimate.margin_bytes:
             return f"may fit: within the margin of {format_bytes(estimate.margin_bytes)}"
         return f"probably fits: convolutions may take up to {format_bytes(unknown)} more"
@@ -153,7 +157,7 @@ class Prediction:
         if found == "unknown" or free is None:
             return text
         if found == "uncertain":
-            likely = "may fit"
+            likely = "may not fit"
             if need <= free:
                 likely = "probably fits"
             margin = ""
@@ -192,6 +196,17 @@ class Prediction:
         else:
             there = f" of {self.scale.label(free)} free"
         return f"needs {self.scale.label(need)}{margin}{there}"
+
+    @property
+    def margin_remark(self) -> str:
+        """What the margin is of; "" without one."""
+        size = self.estimate.margin_bytes
+        if not size:
+            return ""
+        return (
+            f"± {self.scale.label(size)}: the run was followed on another card, and the kernels of this one may take "
+            "so much more or less. The card that it was followed on has no ±."
+        )
 
     @property
     def alone(self) -> str:

@@ -27,15 +27,15 @@ from gpudash.session.watching.request import WatchRequest, python_with_torch
 from gpudash.specs import Spec, TrainingSpec
 from gpudash.specs.changes import batch_fields, largest_size, size_field
 from gpudash.speed.time_text import span_text
-from gpudash.telemetry.explanation import Remedy
+from gpudash.telemetry.explanation import Remedy, RunChange
 from gpudash.telemetry.plots import LineSpec
 from gpudash.telemetry.runs import WATCH, RunView
 from gpudash.ui.forms.fit_panel import PREDICTING
-from gpudash.ui.forms.workload_panel import WorkloadPanel
+from gpudash.ui.forms.workload_panel import FormState, WorkloadPanel
 from gpudash.ui.plots.prediction.ghost import GhostVerdict, GhostView
 from gpudash.ui.plots.prediction.peak_handle import SizedPeak
 from gpudash.ui.plots.prediction.remedy import RemedyView
-from gpudash.units import MIB, format_bytes, format_date
+from gpudash.units import MIB, SizeScale, format_bytes, format_date
 
 if TYPE_CHECKING:
     from gpudash.session.predicting.measured import MeasuredRun
@@ -83,6 +83,8 @@ class FitFollower:
         # `remedy` is queried at every frame: keep the view object while its drawing is the same.
         self._remedy: RemedyView | None = None
         self._deviations: tuple[object, tuple[Deviation, ...]] = (None, ())
+        # The form before the change that was applied last, and that change; until the form is changed again.
+        self._before_applied: tuple[FormState, str] | None = None
         self._script: WatchRequest | None = None
         self._measured: MeasuredRun | None = None
         self._refused: WatchRequest | None = None
@@ -96,6 +98,7 @@ class FitFollower:
         self._decided_spec: Spec | None = None
         panel.changed.connect(self.form_changed)
         panel.fit.applied.connect(self._apply)
+        panel.fit.taken_back.connect(self._take_back)
         panel.prediction.requested.connect(self._predict_script)
         panel.prediction.python_wanted.connect(self._predict_with)
         panel.prediction.stopped.connect(lambda: session.scripts.stop())
@@ -154,6 +157,8 @@ class FitFollower:
         """Request a new prediction with the next frame; the process drops the current one then."""
         if self._running:
             return
+        self._before_applied = None
+        self._panel.fit.show_applied("")
         self._ghost_wanted = True
         # Keep the old ghost, faded, until the next one is ready, so that nothing jumps while the user types.
         self._fade()
@@ -206,7 +211,12 @@ class FitFollower:
         store = self._session.store
         with store.lock:
             run = store.run
-            if run is None or not self._is_of_form(run):
+            if run is None:
+                return
+            change = self._change_in(run, [earlier for earlier in store.runs if earlier is not run])
+            if change is not None:
+                self._show_changed(change)
+            if change is not None or not self._is_of_form(run):
                 return
             requested = run.workload, run.device, run.spec
             reserved = run.peak_reserved_bytes
@@ -220,6 +230,45 @@ class FitFollower:
             self._of_run = _OfRun(run.run_id, requested, Prediction(answer.estimate), answer.ghost)
             step = answer.times.get(answer.estimate.device)
             self._session.emit(prediction_note(answer.ghost, self._session.clock(), run.run_id, step))
+
+    def _change_in(self, run: RunView, earlier: Sequence[RunView]) -> RunChange | None:
+        """The change with which a run is of the form's script: one that was predicted, or found after an out-of-memory;
+        ``None`` if it is another program, or has no known change."""
+        script = self._script
+        if script is None or run.workload != WATCH:
+            return None
+        known: list[RunChange] = []
+        if self._shown is not None and self._shown.estimate is not None:
+            known += self._shown.estimate.alternatives
+        for failed in earlier:
+            if failed.error is not None and failed.error.explanation is not None:
+                known += failed.error.explanation.remedies
+        began = run.spec
+        for change in known:
+            changed = script.with_remedy(_as_remedy(change))
+            if replace(changed, find_need=script.find_need) == script:
+                continue
+            if changed.spec() == began:
+                return change
+        return None
+
+    def _show_changed(self, change: RunChange) -> None:
+        """Show what the script needs with the change that it runs with, in place of what it needs without."""
+        estimate = None
+        if self._shown is not None:
+            estimate = self._shown.estimate
+        need = None
+        if isinstance(change, Alternative):
+            need = change.needed_bytes
+        elif isinstance(change, Remedy) and change.predicted_peak_bytes and estimate is not None:
+            need = change.predicted_peak_bytes + estimate.overhead_bytes
+        text = "what it needs so was not predicted"
+        if need is not None and estimate is not None and estimate.free_bytes is not None:
+            scale = SizeScale.of(need, estimate.free_bytes)
+            text = f"needs {scale.label(need)} of {scale.label(estimate.free_bytes)} free"
+        elif need is not None:
+            text = f"needs {format_bytes(need)}"
+        self._panel.fit.show_changed_run(f"with {change_text(change)}", text)
 
     def _is_of_form(self, run: RunView) -> bool:
         """Whether a run has the values of the form."""
@@ -537,15 +586,25 @@ class FitFollower:
         if alternative.patch or alternative.command:
             self._run_edited(alternative)
             return
-        self._panel.replace_fields(f"Apply of {change_text(alternative)}", partial(self._take, alternative))
+        before, change = self._panel.state, change_text(alternative)
+        self._panel.replace_fields(f"Apply of {change}", partial(self._take, alternative))
+        if before is not None and self._panel.state != before:
+            self._before_applied = before, change
+            self._panel.fit.show_applied(change)
+
+    def _take_back(self) -> None:
+        """Put the form back to what it was before the change that was applied last."""
+        if self._before_applied is None or self._running:
+            return
+        before, change = self._before_applied
+        self._panel.replace_fields(f"Undo of {change}", partial(self._panel.put_back, before))
 
     def _run_edited(self, alternative: Alternative) -> None:
         """Run the script with a change of it, from a copy."""
         if self._script is None:
             return
-        remedy = Remedy(alternative.change, patch=alternative.patch, command=alternative.command)
         try:
-            self._session.watch(self._script.with_remedy(remedy))
+            self._session.watch(self._script.with_remedy(_as_remedy(alternative)))
         except (ValueError, RuntimeError) as error:
             self._panel.prediction.show_problem(str(error), "")
 
@@ -554,6 +613,13 @@ class FitFollower:
             self._panel.take_device(alternative.device)
         if alternative.fields:
             self._panel.change_fields(alternative.fields)
+
+
+def _as_remedy(change: RunChange) -> Remedy:
+    """A predicted change as one that a program can run with."""
+    if isinstance(change, Remedy):
+        return change
+    return Remedy(change.change, patch=change.patch, command=change.command)
 
 
 @dataclass(slots=True)

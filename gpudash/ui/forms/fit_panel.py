@@ -115,9 +115,11 @@ class FitPanel(QWidget):
         applied: the user wants this `Alternative`.
         regarded: the pointer or the focus moved to another row, or to none.
         folded: the user opened or closed the details.
+        taken_back: the user wants the form as it was before the change that was applied last.
     """
 
     applied = Signal(object)
+    taken_back = Signal()
     regarded = Signal()
     folded = Signal()
 
@@ -145,6 +147,12 @@ class FitPanel(QWidget):
         self._apply_first.setProperty("role", "chip")
         self._apply_first.clicked.connect(self._apply_first_way)
         self._apply_first.hide()
+        self._applied_text = PlainLabel(role="muted", wraps=True)
+        self._undo_applied = QPushButton("Undo")
+        self._undo_applied.setProperty("role", "chip")
+        self._undo_applied.setToolTip("Put the form back to what it was before")
+        self._undo_applied.clicked.connect(self.taken_back)
+        self._applied = QWidget()
         self._ranks = PlainLabel(role="legend", wraps=True)
         self._ranks.setAccessibleName("The other ranks")
         self._ranks.hide()  # until there are ranks, or the parts below would move up with the first prediction
@@ -186,10 +194,12 @@ class FitPanel(QWidget):
         rule.setFixedHeight(1)
         row = in_row((self._lines, 1), self._apply_first, margins=(0, 0, 0, 0), spacing=6)
         row.setAlignment(self._apply_first, Qt.AlignmentFlag.AlignTop)  # beside the first lines, which name its change
+        in_row((self._applied_text, 1), self._undo_applied, parent=self._applied, margins=(0, 0, 0, 0), spacing=6)
+        self._applied.hide()
         self.head = QWidget()
         self.head.setProperty("role", "kept")
         self.head.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        parts = (rule, self._headline, self.bar, row, self._ranks, self._toggle)
+        parts = (rule, self._headline, self.bar, row, self._applied, self._ranks, self._toggle)
         in_column(*parts, parent=self.head, margins=(0, 2, 0, 0), spacing=SPACING)
         in_column(self.head, self._details, parent=self, margins=(0, 0, 0, 0), spacing=SPACING)
 
@@ -284,10 +294,8 @@ class FitPanel(QWidget):
         self._reason, self._whole, self._reached = False, whole, None
         self._headline.setToolTip(plain_tip("\n".join(filter(None, (prediction.release, estimate.method)))))
         self._set_headline(prediction.verdict, prediction.headline)
-        self._set_lines(
-            _figures(prediction),
-            tip="\n".join(filter(None, (prediction.largest, prediction.alone, prediction.largest_batch_remark))),
-        )
+        remarks = (prediction.margin_remark, prediction.largest, prediction.alone, prediction.largest_batch_remark)
+        self._set_lines(_figures(prediction), tip="\n".join(filter(None, remarks)))
         self._show()
 
     def withdraw(self, text: str = PREDICTING) -> None:
@@ -314,6 +322,19 @@ class FitPanel(QWidget):
             length = server.shorter_length
             self._offer_first_way(Alternative(f"sequences of {format_count(length)}", {"sequence": length}))
 
+    def show_changed_run(self, change: str, need: str) -> None:
+        """Show that the script runs with a change, instead of the prediction for it as it is.
+
+        Args:
+            change: the change: "with batch 6".
+            need: what the script needs with it.
+        """
+        # Called at each reading; a prediction may have been shown since.
+        if self._prediction is None and (self.headline, self.figures) == (change, need):
+            return
+        self.withdraw(change)
+        self._set_lines(need)
+
     def show_reason(self, message: str, remedy: str) -> None:
         """Show why nothing can be predicted."""
         self._prediction, self._reason, self._whole = None, True, True
@@ -328,6 +349,23 @@ class FitPanel(QWidget):
         for row in self._rows:
             row.set_locked(running)
         self._apply_first.setEnabled(not running)
+        self._undo_applied.setEnabled(not running)
+
+    @property
+    def applied_text(self) -> str:
+        """What was applied last, as long as it can be taken back here; else ""."""
+        return self._applied_text.text()
+
+    def show_applied(self, change: str) -> None:
+        """Show that ``change`` was applied, with a button that takes it back; "" shows neither."""
+        text = ""
+        if change:
+            text = f"{change} applied"
+        if text == self.applied_text:
+            return
+        self._applied_text.setText(text)
+        self._undo_applied.setAccessibleName(f"Undo: {change}")
+        self._applied.setVisible(bool(text))
 
     def show_reached(self, reserved: int | None) -> None:
         """Compare the prediction with its run.

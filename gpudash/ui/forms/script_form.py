@@ -14,6 +14,7 @@ from PySide6.QtWidgets import QCheckBox, QGridLayout, QLineEdit, QPlainTextEdit,
 
 from gpudash.devices.names import SimulatedCard, card_name, parse_simulated, read_card
 from gpudash.devices.simulated_cards import exact_text
+from gpudash.session.recordings.file_kinds import HEAD_BYTES
 from gpudash.session.watching.output.printed_metrics import check_pattern
 from gpudash.session.watching.request import WatchRequest, found_python, script_of
 from gpudash.ui.forms.spec_form import LABEL_WIDTH
@@ -56,6 +57,9 @@ LABELS: Mapping[str, str] = {
 }
 FOLDED = ("folder", "environment", "python", "metric_pattern", "memory_history")
 """Fields under More: they are usually detected, or left as they are."""
+
+PYTHON_SUFFIXES = (".py", ".pyw", ".pyc", ".pyz")
+"""How files end that Python runs: https://docs.python.org/3/using/cmdline.html, *script*, and zipapp's."""
 
 HERE = "this machine"
 """Where a script runs without a simulated card."""
@@ -286,6 +290,15 @@ class ScriptForm(QWidget):
         """Whether the script can be run."""
         return not self.script().problems()
 
+    @property
+    def correction(self) -> str:
+        """The first field to correct, as in "Correct Script first"; "" if all are valid, or no script is named."""
+        script = self.script()
+        wrong = next(iter(script.problems()), "")
+        if not script.file or not wrong:
+            return ""
+        return f"Correct {LABELS[wrong]} first"
+
     def error_text(self, name: str) -> str:
         """The error shown at a field; "" if it is valid."""
         return self._errors.error(name)
@@ -494,9 +507,25 @@ def _file_problem(text: str) -> str:
     path = Path(text).expanduser()
     if not path.exists():
         return f"There is no file {text}."
-    if path.is_file():
+    if not path.is_file():
+        return f"{text} is a folder; name the script in it."
+    if _is_script(path):
         return ""
-    return f"{text} is a folder; name the script in it."
+    return f"{path.name} is not a Python script; name one (.py)."
+
+
+def _is_script(path: Path) -> bool:
+    """Whether a file may be run by Python: by its name, else by the program that its first line names."""
+    if path.suffix.lower() in PYTHON_SUFFIXES:
+        return True
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+    except OSError:
+        return False
+    if head.startswith(b"#!"):
+        return b"python" in head.partition(b"\n")[0]
+    return not path.suffix and b"\0" not in head
 
 
 def _quoting_problem(text: str) -> str:

@@ -496,13 +496,13 @@ class WorkloadPanel(QFrame):
 
     @property
     def correction(self) -> str:
-        """What must be corrected before a prediction: "correct Batch first"; "" if the values are valid."""
+        """What must be corrected before a prediction: "Correct Batch first"; "" if the values are valid."""
         wrong = None
         if not self.watching:
             wrong = next(iter(self.form.errors()), None)
         if wrong is None:
             return ""
-        return f"correct {wrong.replace('_', ' ').capitalize() or 'the values'} first"
+        return f"Correct {wrong.replace('_', ' ').capitalize() or 'the values'} first"
 
     @property
     def stopping(self) -> bool:
@@ -761,7 +761,10 @@ class WorkloadPanel(QFrame):
         if anyway:
             self.progress.idle = ANYWAY
         elif not self.ready:
-            self.progress.idle = _sentence(self.correction or NOT_READY)
+            wrong = self.correction
+            if self.watching:
+                wrong = self.script.correction
+            self.progress.idle = _sentence(wrong or NOT_READY)
         self.button.show_state(
             running=self._running,
             stopping=self._stopping,

@@ -11,8 +11,9 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 from PySide6.QtCore import QCoreApplication, QEvent, QObject, QSignalBlocker, QSize, Qt
-from PySide6.QtGui import QAction, QKeyEvent, QKeySequence, QStandardItemModel, QWheelEvent
+from PySide6.QtGui import QAction, QCursor, QKeyEvent, QKeySequence, QStandardItemModel, QWheelEvent
 from PySide6.QtWidgets import (
+    QApplication,
     QCheckBox,
     QComboBox,
     QLabel,
@@ -140,12 +141,14 @@ class FieldErrors(QObject):
     """Shows what is wrong with a field in a line below it, which covers nothing.
 
     The field that has the focus is not moved while it is typed in: until the focus leaves it, the lines above it stay
-    as they are, and none closes.
+    as they are. Nor is what the pointer is on: a line above that closes once the pointer or the focus has left.
     """
 
     def __init__(self, form: QWidget) -> None:
         super().__init__(form)
+        self._form = form
         self._fields: dict[str, _Checked] = {}
+        self._pointed: QWidget | None = None
 
     def add(self, name: str, control: QWidget) -> QLabel:
         """Register a field called ``name``, below the others; returns the line to lay out under it."""
@@ -168,8 +171,11 @@ class FieldErrors(QObject):
             if field.control.property("invalid") != (name in errors):
                 field.control.setProperty("invalid", name in errors)
                 polish_again(field.control)
-        typed_in = next((field.control for field in self._fields.values() if field.control.hasFocus()), None)
-        self._show(typed_in)
+        self._show(self._typed_in)
+
+    @property
+    def _typed_in(self) -> QWidget | None:
+        return next((field.control for field in self._fields.values() if field.control.hasFocus()), None)
 
     def _show(self, typed_in: QWidget | None) -> None:
         """Bring the lines up to date, but for those that would move the field ``typed_in``."""
@@ -181,13 +187,17 @@ class FieldErrors(QObject):
                 continue
             if field.control.isHidden() or not (field.error or typed_in):
                 field.line.hide()
-            elif not above and field.error:
+            elif above:
+                continue
+            elif field.error:
                 field.line.setMinimumHeight(0)
                 field.fit()
                 field.line.show()
-            elif not above:
+            elif self._points_below(field.line):
                 field.line.setMinimumHeight(field.line.height())
                 field.line.clear()
+            else:
+                field.line.hide()
         if before == self._lines():
             return
         # Until all that is around it is laid out, too, the form is squeezed into the height that it had; left to the
@@ -195,17 +205,40 @@ class FieldErrors(QObject):
         for _layout in range(LAYOUTS_AROUND):
             QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest)
 
+    def _points_below(self, line: QLabel) -> bool:
+        """Whether the pointer is on something that moves when ``line`` closes; its leaving that is then waited for."""
+        place = QCursor.pos()
+        pointed = QApplication.widgetAt(place)
+        if line.isHidden() or pointed is None or pointed.window() is not line.window():
+            return False
+        beside = not 0 <= self._form.mapFromGlobal(place).x() < self._form.width()
+        if beside or line.mapFromGlobal(place).y() < 0:
+            return False
+        self._pointed = pointed
+        pointed.installEventFilter(self)
+        return True
+
     def _lines(self) -> list[tuple[bool, str]]:
         return [(field.line.isHidden(), field.line.text()) for field in self._fields.values()]
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if event.type() in _OF_FIELD:
+        if watched is self._pointed and event.type() is QEvent.Type.Leave:
+            self._leave(self._pointed)
+        of_field = any(field.control is watched for field in self._fields.values())
+        if of_field and event.type() in _OF_FIELD:
             self._show(None)
         elif event.type() is QEvent.Type.Resize:
             for field in self._fields.values():
                 if field.control is watched and field.error:
                     field.fit()
         return False
+
+    def _leave(self, pointed: QWidget) -> None:
+        """Close what stayed open for the sake of a widget that the pointer has left."""
+        self._pointed = None
+        if all(field.control is not pointed for field in self._fields.values()):
+            pointed.removeEventFilter(self)
+        self._show(self._typed_in)
 
 
 def make_control(field: FieldInfo, extra: Mapping[str, Any]) -> Control:

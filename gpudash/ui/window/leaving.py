@@ -1,4 +1,4 @@
-"""What closing the window asks first: whether to stop a run that has been running for some time."""
+"""What closing the window asks first: whether to stop a program, or a run that has been running for some time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from gpudash.ui.window.workspace import Workspace
 from gpudash.units import format_duration, format_left
 
 UNASKED_S = 10.0
-"""Seconds after which closing asks about a run: a shorter one is quickly repeated."""
+"""Seconds after which closing asks about a run: a shorter one is quickly repeated. A program is always asked about:
+what the user's own script has written or sent by then is not known here."""
 
 STOP, KEEP = "Stop and close", "Keep running"
 
@@ -66,7 +67,9 @@ class Leaving(QObject):
             return None
         with session.store.lock:
             run = session.store.run
-            if run is None or not run.running or PID in run.spec or session.clock() - run.began_s < UNASKED_S:
+            if run is None or not run.running or PID in run.spec:
+                return None
+            if run.workload != WATCH and session.clock() - run.began_s < UNASKED_S:
                 return None
             self._name = workspace.dashboard.runs.name(run)
             if run.workload != WATCH and self._name == given_name(run.workload, run.device, run.spec):
@@ -100,11 +103,14 @@ class Leaving(QObject):
         kept = "Its recording is kept."
         if session.recording_path is None:
             kept = "It is not being recorded."
-        length = _length(session.clock() - self._run.began_s)
+        since = session.clock() - self._run.began_s
+        length = f"has been running for {_length(since)}"
+        if since < UNASKED_S:
+            length = "is running"
         what = "Closing the window stops it."
         if self._run.workload == WATCH:
             what = closing_text(session.runs.stopping)
-        text = f"{self._name} has been running for {length}. {what} {kept}"
+        text = f"{self._name} {length}. {what} {kept}"
         if self._box.text() != text:
             self._box.setText(text)
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpudash.memory.allocator.trace import CATEGORIES, ConvolutionScratch, Trace
+from gpudash.memory.predicting.card_text import CardsAnswer
 from gpudash.memory.predicting.estimate import Alternative, CardEstimate, Estimate, ModelFacts, Target, judge
 from gpudash.memory.predicting.prediction import Prediction, change_text, price
 from gpudash.speed.work import StepWork
@@ -65,6 +66,30 @@ def test_how_much_larger_a_batch_may_become_follows_from_the_largest_that_was_fo
         "gone": CardEstimate("sim:0", key="gone"),
     }
     assert worked.batch_rooms(cards) == {"sim:0": 1.5, "t4": 0.5, "h100": 3.0, "gone": None}
+
+
+def test_what_is_short_by_less_than_the_margin_may_not_fit_and_shows_the_margin_everywhere() -> None:
+    unsure = replace(
+        FITS, fits=None, free_bytes=round(3.2 * GIB), spare_bytes=-round(1.09 * GIB), margin_bytes=round(2.14 * GIB)
+    )
+    read = Prediction(unsure)
+    assert read.headline == "may not fit, 1.09 GiB short ± 2.14 GiB"
+    assert read.need == "needs 4.29 GiB ± 2.14 GiB of 3.20 GiB free"
+    assert read.peak == "≈ peak 4.29 GiB ± 2.14 GiB, may not fit"
+    assert read.margin_remark.startswith("± 2.14 GiB: the run was followed on another card")
+    card = CardEstimate(
+        "sim:0",
+        key="rtx4060",
+        free_bytes=unsure.free_bytes,
+        peak_allocated_bytes=unsure.peak_allocated_bytes,
+        spare_bytes=unsure.spare_bytes,
+        margin_bytes=unsure.margin_bytes,
+        borrowed=True,
+    )
+    chip = CardsAnswer({"rtx4060": card}, requested=True).of("rtx4060")
+    assert chip.standing == "uncertain"
+    assert chip.sentence.startswith("may not fit, 1.1 GiB short, as followed on another card")
+    assert Prediction(FITS).margin_remark == ""
 
 
 @given(

@@ -17,7 +17,7 @@ from gpudash.ui.widgets.text_size import scaled
 
 WITHOUT_A_FILE = "Or without a file:"
 TRAIN, DEMO, FORM = "Train a small transformer   F5", "Play the demo", "All workloads"
-AS_SET = "{workload}, as last set   F5"
+AS_SET = "Start {workload}, as last set   F5"
 TRAIN_TIP = "Run the default training on the device that is chosen"
 NAME = "First screen"
 
@@ -74,7 +74,7 @@ class FirstScreen(QScrollArea):
         """
         text = TRAIN
         if workload:
-            text = AS_SET.format(workload=workload)
+            text = AS_SET.format(workload=f"{workload[:1].lower()}{workload[1:]}")
         self.train.setText(text)
         self.train.setAccessibleName(text)
         self.train.setToolTip(plain_tip(tip if workload else TRAIN_TIP))
