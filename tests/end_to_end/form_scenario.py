@@ -106,9 +106,9 @@ def _type_into(player: Player, panel: WorkloadPanel, field: QLineEdit | QPlainTe
 
 
 def _bring(area: QScrollArea, panel: WorkloadPanel, field: QWidget) -> Steps:
-    """Scroll a field of the form into view."""
+    """Scroll a field of the form to the middle, where the verdict at the edge does not cover it."""
     if area.isAncestorOf(field):
-        area.ensureWidgetVisible(field, 0, 40)
+        area.ensureWidgetVisible(field, 0, area.viewport().height() // 2)
     yield laid_out()
 
 
