@@ -211,8 +211,8 @@ class FieldErrors(QObject):
         pointed = QApplication.widgetAt(place)
         if line.isHidden() or pointed is None or pointed.window() is not line.window():
             return False
-        beside = not 0 <= self._form.mapFromGlobal(place).x() < self._form.width()
-        if beside or line.mapFromGlobal(place).y() < 0:
+        is_outside = not 0 <= self._form.mapFromGlobal(place).x() < self._form.width()
+        if is_outside or line.mapFromGlobal(place).y() < 0:
             return False
         self._pointed = pointed
         pointed.installEventFilter(self)
