@@ -17,6 +17,7 @@ from gpudash.devices.simulated_cards import exact_text
 from gpudash.session.recordings.file_kinds import HEAD_BYTES
 from gpudash.session.watching.output.printed_metrics import check_pattern
 from gpudash.session.watching.request import WatchRequest, found_python, script_of
+from gpudash.system.foreign_files import open_regular
 from gpudash.ui.forms.spec_form import LABEL_WIDTH
 from gpudash.ui.widgets.fields import WORKING_FOLDER, FieldErrors
 from gpudash.ui.widgets.file_dialog import FileDialog
@@ -519,8 +520,8 @@ def _is_script(path: Path) -> bool:
     if path.suffix.lower() in PYTHON_SUFFIXES:
         return True
     try:
-        with path.open("rb") as file:
-            head = file.read(HEAD_BYTES)
+        with open_regular(path) as file:
+            head = file.read(HEAD_BYTES) or b""
     except OSError:
         return False
     if head.startswith(b"#!"):
