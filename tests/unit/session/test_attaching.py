@@ -505,7 +505,7 @@ def test_a_process_is_watched_from_outside_until_it_ends(watcher: Watcher) -> No
     with psutil.Popen([sys.executable, "-c", "print(1, flush=True); input()"], stdin=-1, stdout=-1) as process:
         process.stdout.readline()
         watcher.session.attach(process.pid)
-        watcher.until(lambda: watcher.session.store.run is not None)
+        watcher.until(lambda: watcher.session.store.run is not None and len(watcher.notes("program")) > 0)
         with pytest.raises(RuntimeError, match="from outside cannot be asked"):
             watcher.session.save_snapshot()
         process.communicate(b"\n")
