@@ -103,10 +103,12 @@ def _type_into(player: Player, panel: WorkloadPanel, field: QLineEdit | QPlainTe
     if field.mapToGlobal(QPoint(0, 0)) != place:
         player.seen["moved"].append(name)
     field.undo()
+    yield laid_out()
 
 
 def _bring(area: QScrollArea, panel: WorkloadPanel, field: QWidget) -> Steps:
     """Scroll a field of the form to the middle, where the verdict at the edge does not cover it."""
+    yield laid_out()  # the line of an error that has been corrected closes first
     if area.isAncestorOf(field):
         area.ensureWidgetVisible(field, 0, area.viewport().height() // 2)
     yield laid_out()
