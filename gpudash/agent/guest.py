@@ -36,6 +36,25 @@ def guarded(call: Callable[..., Any]) -> Callable[..., None]:
     return safe
 
 
+def restoring(holder: Any, made: dict[str, Any]) -> Callable[[], None]:
+    """Replace functions; returns a function that restores them, unless they have been replaced again."""
+    # What the holder itself has: looked up by `getattr`, a method of a class in C is no method any more.
+    before = {name: vars(holder).get(name, getattr(holder, name)) for name in made}
+    for name, function in made.items():
+        setattr(holder, name, function)
+
+    def undo() -> None:
+        for name, function in made.items():
+            if getattr(holder, name, None) is function:
+                setattr(holder, name, before[name])
+
+    return undo
+
+
+def undo_nothing() -> None:
+    """Undo what was not done."""
+
+
 def note_fault(error: BaseException) -> None:
     """Store an exception of the agent's own code for `take_faults`, each kind once for each place.
 

@@ -21,9 +21,8 @@ import weakref
 # Importing collections itself would delay every watched Python.
 from _collections import deque  # type: ignore[import-not-found]  # of C, and in no stub
 
-from ..guest import note_fault
+from ..guest import note_fault, restoring, undo_nothing
 from ..memory import simulating
-from .steps import restoring, undo_nothing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import time
 from _collections import deque  # type: ignore[import-not-found]  # of C, and in no stub
 from functools import wraps
 
-from ..guest import guarded
-from .steps import float_of, restoring, undo_nothing, whole_number
+from ..guest import guarded, restoring, undo_nothing
+from .steps import float_of, whole_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ import os
 import sys
 import time
 
-from ..guest import guarded
-from .steps import restoring, undo_nothing
+from ..guest import guarded, restoring, undo_nothing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

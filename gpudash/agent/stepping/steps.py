@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from ..guest import guarded
+from ..guest import guarded, restoring, undo_nothing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -415,25 +415,6 @@ def _listening(logging: Any, base: Any, on_step: OnStep) -> Any:
     info.__code__ = info.__code__.replace(co_filename=logging._srcfile)
     members = {"info": info, "_gpudash_listens": base, "__module__": base.__module__, "__doc__": base.__doc__}
     return type(base.__name__, (base,), members)
-
-
-def restoring(holder: Any, made: dict[str, Any]) -> Callable[[], None]:
-    """Replace functions; returns a function that restores them, unless they have been replaced again."""
-    # What the holder itself has: looked up by `getattr`, a method of a class in C is no method any more.
-    before = {name: vars(holder).get(name, getattr(holder, name)) for name in made}
-    for name, function in made.items():
-        setattr(holder, name, function)
-
-    def undo() -> None:
-        for name, function in made.items():
-            if getattr(holder, name, None) is function:
-                setattr(holder, name, before[name])
-
-    return undo
-
-
-def undo_nothing() -> None:
-    """Undo what was not done."""
 
 
 def follow_transformers(module: Any, steps: Steps) -> Callable[[], None]:
