@@ -1,5 +1,5 @@
-"""Rules for a guest in a program: its threads get no signals, it touches none of the program's descriptors, and the
-program never sees its errors.
+"""Rules for a guest in a program: its threads get no signals, it touches none of the program's descriptors, the
+program never sees its errors, and a function that it replaced is put back.
 """
 
 from __future__ import annotations
