@@ -98,8 +98,9 @@ def _type_into(player: Player, panel: WorkloadPanel, field: QLineEdit | QPlainTe
     yield lambda: heard.releases >= releases + len(TYPED)
     player.seen["typed"] += 1
     text = field.toPlainText() if isinstance(field, QPlainTextEdit) else field.text()
-    if TYPED not in text or {other: text for other, text in _held(panel).items() if other in others} != others:
-        player.seen["elsewhere"].append(name)
+    changed = [now for other, now in _held(panel).items() if now != others.get(other, now)]
+    if TYPED not in text or changed:
+        player.seen["elsewhere"].append(f"{name} holds {text!r}, others changed to {changed}")
     if field.mapToGlobal(QPoint(0, 0)) != place:
         player.seen["moved"].append(name)
     field.undo()
@@ -110,7 +111,10 @@ def _bring(area: QScrollArea, panel: WorkloadPanel, field: QWidget) -> Steps:
     """Scroll a field of the form to the middle, where the verdict at the edge does not cover it."""
     yield laid_out()  # the line of an error that has been corrected closes first
     if area.isAncestorOf(field):
-        area.ensureWidgetVisible(field, 0, area.viewport().height() // 2)
+        # Not ensureWidgetVisible, which leaves a field alone that lies within the viewport, covered or not.
+        middle = field.mapTo(area.viewport(), field.rect().center()).y()
+        bar = area.verticalScrollBar()
+        bar.setValue(bar.value() + middle - area.viewport().height() // 2)
     yield laid_out()
 
 
