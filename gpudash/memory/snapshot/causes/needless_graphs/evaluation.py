@@ -275,7 +275,10 @@ def _is_passed_on(case: Case, frame: Frame, loop: Loop | None) -> bool:
     file = case.file(frame.file)
     if loop is None or loop_of(file.path(frame.line)) is not loop:
         return False
-    if not isinstance(file.simple_statement(frame.line), ast.Assign):
+    statement = file.simple_statement(frame.line)
+    if not isinstance(statement, ast.Assign):
+        return False
+    if any(isinstance(part, ast.Subscript) for target in statement.targets for part in ast.walk(target)):
         return False
     place = frame[:2]
     return all(keeper.made != place for keeper in keepers([place], case.source))
