@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from gpudash.memory.allocator.trace import WORKSPACE
-from gpudash.memory.explaining.remedies import AT_LEAST, REPLAY
-from gpudash.memory.explaining.whole_need import changes_the_run, is_capacity
+from gpudash.memory.explaining.remedies import AT_LEAST, REPLAY, is_capacity
+from gpudash.memory.explaining.whole_need import changes_the_run
 from gpudash.memory.explaining.wording import innermost
 from gpudash.memory.predicting.prediction import price
 from gpudash.telemetry.explanation import Evidence, Explanation, Owner, Part, Remedy, every_steps, short, site_name

@@ -254,7 +254,7 @@ class NeedSearch:
             return found
         note = note_of(search, batch, files_of(self._request.command, self._request.folder))
         remedy = replace(remedy, note=note, changes_training=changes_training(search.best, batch))
-        return replace(found, remedies=ordered((*found.remedies, remedy)))
+        return replace(found, remedies=ordered((*found.remedies, remedy), found.verdict))
 
     def _source(self, name: str) -> bytes:
         """A file in the program's folder."""
