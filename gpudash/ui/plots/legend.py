@@ -481,7 +481,7 @@ class Legend(QWidget):
     def _fit(self) -> None:
         """Fit the row. The room for "only" goes first, then the values and names of levels, except the first level's
         name. Then entries move into a menu, from the last to the first, those marked ``aside`` before the others.
-        Curve names are never cut, and the title before the name of the first level. The menu also names the levels for
+        Curve names are never cut, and the title before the name of the first level, down to its first word. The menu also names the levels for
         which the row has no room.
         """
         margins = self._row.contentsMargins()
@@ -516,7 +516,9 @@ class Legend(QWidget):
         self._more.setText(f"{aside} more")
 
     def _fit_title(self, room: int) -> None:
-        """Show the title, cut where ``room`` is too small for it."""
+        """Show the title, cut where ``room`` is too small for it, but not within its first word."""
+        self._title.setText(f"{self._whole_title.split(' ')[0]}…")
+        room = max(room, self._title.sizeHint().width() + 2)
         self._title.setText(self._whole_title)
         tip = ""
         if self._title.sizeHint().width() > room:
