@@ -481,9 +481,7 @@ def row(qtbot: QtBot) -> RemediesView:
 
 def seen(row: RemediesView, kind: type[QLabel | QPushButton] = QPushButton) -> list[str]:
     QApplication.processEvents()
-    return in_reading_order(
-        [widget for widget in row.findChildren(kind) if widget.isVisible() and widget.text()], row
-    )
+    return in_reading_order([widget for widget in row.findChildren(kind) if widget.isVisible() and widget.text()], row)
 
 
 def test_it_is_resized_before_anything_is_shown(row: RemediesView) -> None:
