@@ -1,4 +1,4 @@
-"""What the strip of warnings says after a stopped run, after a script that runs out of memory, and of another program."""
+"""What the strip of warnings says after a Stop, after a script that ran out of memory, and of another program."""
 
 from __future__ import annotations
 

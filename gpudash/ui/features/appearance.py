@@ -25,6 +25,7 @@ _TEXT_SIZE = "text_size"
 """Key under which the chosen size is remembered."""
 
 USUAL_KEY = "Ctrl+0"
+"""With Alt, the keys that zoom a plot change the text size; this one is free without."""
 
 
 def commands(workspace: Workspace) -> list[Command]:
@@ -129,26 +130,24 @@ def _appearance_commands(workspace: Workspace) -> list[Command]:
         Command(
             "View/Text Size",
             "Larger Text",
-            f"Draw text in the next larger size; while a plot has the focus, the key zooms in. {USUAL_KEY} is 100 %",
+            "Draw text in the next larger size",
             sizes.enlarge,
-            ("Ctrl++", "Ctrl+="),
+            ("Ctrl+Alt++", "Ctrl+Alt+="),
             id="view.larger_text",
             after="view.panel",
-            why_not=partial(_why_no_step, workspace, sizes, SIZES[-1]),
-            keys_taken=partial(_plots_have_focus, workspace),
+            why_not=partial(_why_no_size, workspace),
             separated=True,
             keywords="font zoom",
         ),
         Command(
             "View/Text Size",
             "Smaller Text",
-            "Draw text in the next smaller size; while a plot has the focus, the key zooms out",
+            "Draw text in the next smaller size",
             sizes.reduce,
-            ("Ctrl+-",),
+            ("Ctrl+Alt+-",),
             id="view.smaller_text",
             after="view.panel",
-            why_not=partial(_why_no_step, workspace, sizes, SIZES[0]),
-            keys_taken=partial(_plots_have_focus, workspace),
+            why_not=partial(_why_no_size, workspace),
             keywords="font zoom",
         ),
         Command(
@@ -210,14 +209,16 @@ class _TextSize:
             remember(_TEXT_SIZE, size)
 
     def enlarge(self) -> None:
-        """Take the next larger size; at the largest nothing changes."""
-        self._take_chosen(min((size for size in SIZES if size > self.chosen), default=self.chosen))
+        """Take the next larger size."""
+        self._step(min((size for size in SIZES if size > self.chosen), default=self.chosen))
 
     def reduce(self) -> None:
-        """Take the next smaller size; at the smallest nothing changes."""
-        self._take_chosen(max((size for size in SIZES if size < self.chosen), default=self.chosen))
+        """Take the next smaller size."""
+        self._step(max((size for size in SIZES if size < self.chosen), default=self.chosen))
 
-    def _take_chosen(self, size: float) -> None:
+    def _step(self, size: float) -> None:
+        if size == self.chosen:
+            self._workspace.report(f"Text is at {_percent(size)} already.")
         self.take(size, True)
         self._workspace.changed.emit()
 
@@ -226,19 +227,6 @@ def _why_no_size(workspace: Workspace) -> str:
     if workspace.presenting:
         return "Presentation mode has a text size of its own."
     return ""
-
-
-def _why_no_step(workspace: Workspace, sizes: _TextSize, last: float) -> str:
-    if sizes.has(last):
-        return f"Text is at {_percent(last)} already."
-    return _why_no_size(workspace)
-
-
-def _plots_have_focus(workspace: Workspace) -> bool:
-    focused = QApplication.focusWidget()
-    return focused is not None and any(
-        page.plots is focused or page.plots.isAncestorOf(focused) for page in workspace.pages
-    )
 
 
 def _percent(size: float) -> str:
