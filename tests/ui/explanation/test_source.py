@@ -416,7 +416,7 @@ def test_a_recording_from_elsewhere_shows_the_lines_that_it_kept(opened: Opened,
     found = explained(script, [remedy])
     script.unlink()
     page = opened(recorded(tmp_path / "elsewhere.gpudash", spec, found))
-    assert page.program.source.note.text().startswith("leak.py is not on this computer")
+    assert page.program.source.note.text().startswith(f"{script} is not on this computer")
     assert buttons(page.program.change) == ["Copy patch", "Open in editor"]
     assert not page.program.change.why_not.isVisible()
 

@@ -70,6 +70,9 @@ FOOT = "Bytes that each line held, without the workspace of libraries."
 class SourcePanel(QFrame):
     """A file of the program, with a chooser if there are several.
 
+    Attributes:
+        column: layout of its parts; others may be added below them.
+
     Signals:
         file_chosen: the path of the file to show instead.
         stack_wanted: show the stack instead of the source.
@@ -93,7 +96,7 @@ class SourcePanel(QFrame):
         self._place = PlainLabel(role="muted")
         head = in_row(title_label(title), self._place, self.files, 1, self.stack_button, spacing=8)
         parts = (head, self.note, (self.view, 1), self.foot)
-        in_column(*parts, parent=self, margins=(10, 6, 10, 6), spacing=4)
+        self.column = in_column(*parts, parent=self, margins=(10, 6, 10, 6), spacing=4)
 
     def show_files(self, files: Sequence[str]) -> None:
         """Offer these files, the first one selected."""
