@@ -110,8 +110,8 @@ def _command(started: Started, change: Remedy, patch: Path | None) -> str:
     if started.as_cuda:
         flags.append("--as-cuda")
     variables = {**started.environment, **variables_of(change)}
-    words = ["gpudash", "watch", *flags, "--", *(change.command or started.command)]
-    parts = [*(f"{name}={shlex.quote(value)}" for name, value in variables.items()), shlex.join(words)]
+    watch = ["gpudash", "watch", *flags, "--", *(change.command or started.command)]
+    parts = [*(f"{name}={shlex.quote(value)}" for name, value in variables.items()), shlex.join(watch)]
     if patch is not None:
         parts = [f"patch -d {shlex.quote(started.folder or '/')} -p0 < {shlex.quote(str(patch))} &&", *parts]
     line = " ".join(parts)
