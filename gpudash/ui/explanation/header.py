@@ -177,10 +177,22 @@ class RemediesView(QWidget):
         if so_far.found != tuple(self._remedies):
             self.show_remedies(so_far.found, commanding=self._commanding, searching=True, runnable=self._runnable)
         if so_far.found:
-            self.note.setText(so_far.progress_text)
+            self.note.setText(so_far.brief_text if self._stacked else so_far.progress_text)
             self._reserve()
         elif self._lead.text() != so_far.progress_text:
             self._lead.setText(so_far.progress_text)
+
+    @property
+    def room_to_come(self) -> int:
+        """Height in pixels that a search may still take with its remedies below each other; 0 for them side by side,
+        which have their room, and without a search.
+        """
+        if not (self._keeps_room and self._stacked):
+            return 0
+        line = self.fontMetrics().lineSpacing()
+        rows = (MOST + 1) * (self.more.sizeHint().height() + STACKED_GAP)
+        # Beside the rows: the title, two remedies in two lines, and the note.
+        return max(0, rows + 4 * line - self.heightForWidth(self.width()))
 
     def set_stacked(self, stacked: bool) -> None:
         """Stack the remedies in a narrow place, instead of placing them side by side."""

@@ -92,3 +92,40 @@ def seen(row: RemediesView) -> list[QPushButton]:
     """Its buttons, from the left, without the one for the others."""
     buttons = [button for button in row.findChildren(QPushButton) if button.isVisible() and button is not row.more]
     return sorted(buttons, key=lambda button: button.x())
+
+
+@pytest.mark.parametrize("size", [(1280, 800), (1920, 1080)])
+def test_no_button_of_the_result_beside_the_plots_moves_while_remedies_arrive(
+    open_window: OpenWindow, size: tuple[int, int]
+) -> None:
+    session = explained.Session()
+    window = open_window(session, size=size)
+    explained.failed(session)
+    settle(window)
+    dashboard = window.workspace.dashboard
+    ending = dashboard.result.ending
+
+    def seen_at() -> list[QPoint]:
+        buttons = [button for button in ending.buttons if button.isVisible()]
+        return [button.mapTo(window, QPoint(0, 0)) for button in (*buttons, *remedies_seen())]
+
+    def remedies_seen() -> list[QPushButton]:
+        buttons = ending.remedies.findChildren(QPushButton)
+        return sorted((button for button in buttons if button.isVisible()), key=lambda button: button.y())
+
+    before = seen_at()
+    assert len(before) == 1 and ending.remedies.searching
+    for so_far in (
+        SoFar(seconds=4),
+        SoFar(explained.REMEDIES[:1], 3, predicted=True, seconds=12),
+        SoFar(explained.REMEDIES[:3], 6, predicted=True, seconds=15),
+        SoFar(explained.REMEDIES, 9, predicted=True, seconds=20),
+    ):
+        ending.remedies.show_so_far(so_far)
+        dashboard.plots.place_over()
+        settle(window)
+        assert seen_at()[: len(before)] == before, so_far
+        before = seen_at()
+    session.apply(explained.remedies(*explained.REMEDIES))
+    settle(window)
+    assert seen_at() == before
