@@ -103,7 +103,6 @@ class ExplanationPage(QWidget):
 
     def __init__(self, store: Store, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setProperty("role", "scrolled")
         self.explanation: Explanation | None = None
         self._store = store
         self.header = ExplanationHeader()

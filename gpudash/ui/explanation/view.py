@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from gpudash.devices.names import Device
@@ -21,7 +21,7 @@ from gpudash.telemetry.records import Event, MemoryExplained, RemediesFound, Top
 from gpudash.telemetry.runs import WATCH, RunView, run_of
 from gpudash.ui.colours import Palette
 from gpudash.ui.forms.workload_panel import WorkloadPanel
-from gpudash.ui.widgets.layouts import scrolled
+from gpudash.ui.widgets.layouts import scrolled_both_ways
 
 if TYPE_CHECKING:
     from gpudash.ui.explanation.header import RemediesView
@@ -70,9 +70,7 @@ class ExplanationView(QStackedWidget):
         from gpudash.ui.explanation.page import ExplanationPage
 
         page = ExplanationPage(self._session.store, self._palette)
-        area = scrolled(page, "Explanation")
-        area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self.addWidget(area)
+        self.addWidget(scrolled_both_ways(page, "Explanation"))
         page.closed.connect(self.close_page)
         page.applied.connect(self._apply_to_explained)
         page.stop_wanted.connect(self._stop)
