@@ -481,8 +481,8 @@ class Legend(QWidget):
     def _fit(self) -> None:
         """Fit the row. The room for "only" goes first, then the values and names of levels, except the first level's
         name. Then entries move into a menu, from the last to the first, those marked ``aside`` before the others.
-        Curve names are never cut, and the title before the name of the first level. The menu also names the levels for
-        which the row has no room.
+        Curve names are never cut, and the title before the name of the first level, but not within its first word. The
+        menu also names the levels for which the row has no room.
         """
         margins = self._row.contentsMargins()
         room = self.width() - margins.left() - margins.right() - 10
@@ -492,7 +492,7 @@ class Legend(QWidget):
         if self._entries or self._levels.levels:
             self._more.setText(f"{len(self._entries) + len(self._levels.levels)} more")
             more = max(scaled(MORE_PX), self._more.sizeHint().width())
-        self._fit_title(room - self._levels.first_width - more)
+        self._fit_title(room - self._levels.first_width - more, room - more)
         room -= self._title.sizeHint().width()
         widths = [entry.least_width for entry in self._entries]
         used = self._levels.fit(max(room - sum(widths), min(self._levels.least_width, room - more)))
@@ -515,8 +515,10 @@ class Legend(QWidget):
         self._more.setVisible(aside > 0)
         self._more.setText(f"{aside} more")
 
-    def _fit_title(self, room: int) -> None:
-        """Show the title, cut where ``room`` is too small for it."""
+    def _fit_title(self, room: int, whole_room: int) -> None:
+        """Show the title, cut where ``room`` is too small for it; within its first word only if ``whole_room`` is."""
+        self._title.setText(f"{self._whole_title.split(' ')[0]}…")
+        room = max(room, min(whole_room, self._title.sizeHint().width() + 2))
         self._title.setText(self._whole_title)
         tip = ""
         if self._title.sizeHint().width() > room:
