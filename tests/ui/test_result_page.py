@@ -219,7 +219,7 @@ def test_a_run_that_ran_out_of_memory_says_where_memory_stood_and_what_would_hav
     assert page.isVisible() and not covered(dashboard), "no plot is hidden, least of all the memory's"
     assert page.accessibleDescription() == "SIMULATED · training batch 64 on sim:0, out of memory"
     assert page.figures[:2] == [("memory in use", "1.98 of 2.00 GiB"), ("asked for", "64 MiB")]
-    assert "hidden = self.fc1(hidden)" in page.ending.text and "44 MiB too little was free" in page.ending.text
+    assert "hidden = self.fc1(hidden)" in page.ending.text and "44 MiB short" in page.ending.text
     assert not [button for button in shown_buttons(page) if "batch" in button.text()], "it is still looked for"
     session.apply(explained.remedies(*explained.REMEDIES))
     settle(window)

@@ -59,7 +59,7 @@ def remedies_title(explanation: Explanation) -> str:
 def failure_title(remedies: Sequence[Remedy]) -> str:
     """Title by what is known of a failure's remedies: they fit, they get past the request, or nothing yet."""
     if any(remedy.fits for remedy in remedies) or not remedies:
-        return "Would have fitted"
+        return "This would have fit"
     if any(remedy.verified_by for remedy in remedies):
         return "This request would have succeeded with"
     return "Could be tried"

@@ -31,6 +31,9 @@ AFTER_THE_CHANGE = "Next to the change below,"
 RUNS_AGAIN = "Run again with it"
 """What the button of a remedy does, if something can be run from here."""
 
+ALSO = "Also would have fit:"
+"""The title if the whole run fits with the first of them."""
+
 LEAST_TEXT_PX = 80
 """Logical pixels; in less width, a line of a button would hold a single word at most."""
 
@@ -137,7 +140,9 @@ class RemediesView(QWidget):
 
             best = alike(remedies)[:MOST]  # less certain ones are in the menu; their tooltips say so
             lead = f"{failure_title(remedies[:1])}:"
-            if follow:
+            if follow and best[0].fits:
+                lead = ALSO
+            elif follow:
                 lead = f"{AFTER_THE_CHANGE} {lead[0].lower()}{lead[1:]}"
         elif searching:
             from gpudash.session.predicting.remedies import SEARCHING

@@ -66,7 +66,7 @@ def test_the_report_says_of_each_remedy_no_more_than_is_known_of_it() -> None:
         "This request would have succeeded with",
         "a batch of 4",
         "",
-        "Would have fitted",
+        "This would have fit",
         "600 MiB for PyTorch",
         "",
         "Could be tried",
