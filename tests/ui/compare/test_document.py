@@ -17,13 +17,13 @@ from PySide6.QtWidgets import QApplication, QStyleOptionComboBox, QWidget
 from pytestqt.qtbot import QtBot
 
 from gpudash.session.recordings.comparing.comparison_loader import CancelledError
+from gpudash.session.recordings.comparing.run_labels import distinguished
 from gpudash.telemetry.comparing import ComparedRun, Curve
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.ui.colours import DARK, LIGHT, Palette, contrast
 from gpudash.ui.plots.canvas import ZOOM_PER_NOTCH
 from gpudash.ui.plots.overlay import PEN_STYLES
 from gpudash.ui.recordings.compare.document import CompareDocument
-from gpudash.ui.recordings.compare.loading import distinguished
 from gpudash.ui.recordings.compare.plots import OverlayPlot, run_pen, run_row
 from gpudash.ui.recordings.compare.tables import figure_colour
 from gpudash.ui.recordings.compare.titles import comparison_title, short_title
