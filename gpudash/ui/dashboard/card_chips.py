@@ -181,19 +181,19 @@ class CardChip(PaintedButton):
     """The chip of one card.
 
     Attributes:
-        group: where the chips that share its answer are, itself among them, in pixels from its own left edge.
+        span: where the chips that share its answer are, itself among them, in pixels from its own left edge.
     """
 
     def __init__(self, content: ChipContent, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(palette, parent)
         self._content = content
-        self.group = range(0)
+        self.span = range(0)
         self.setCheckable(True)
 
-    def share(self, group: range) -> None:
+    def share(self, span: range) -> None:
         """Show the part of a common answer that lies on this chip: each paints it all, and Qt clips it."""
-        if group != self.group:
-            self.group = group
+        if span != self.span:
+            self.span = span
             self.update()
 
     @property
@@ -239,7 +239,7 @@ class CardChip(PaintedButton):
         top = (self.height() - lines * line - 4) / 2
         self._paint_frame(painter, top + line)
         content = self._content
-        shares_size = len(self.group) > self.width() and not content.text.reason
+        shares_size = len(self.span) > self.width() and not content.text.reason
         capacity = content.capacity
         if shares_size:
             capacity = ""  # it stands once, beside the verdict
@@ -247,7 +247,7 @@ class CardChip(PaintedButton):
         colour = getattr(self._palette, COLOURS.get(content.text.standing, "muted"))
         if not self.isEnabled():
             colour = self._palette.muted
-        answer_box = (self.group.start + 10, top + line, self.group.stop - 10, line)
+        answer_box = (self.span.start + 10, top + line, self.span.stop - 10, line)
         self._paint_verdict(painter, answer_box, colour, bold, small)
         if shares_size:
             self._paint_aside(painter, answer_box, content.capacity, small)
@@ -260,7 +260,7 @@ class CardChip(PaintedButton):
             return
         below = (left, top + 2 * line, right, line)
         detail, aside = content.last_line(
-            lambda text: QFontMetrics(small).horizontalAdvance(text) <= right - left, shared=self.group.start < 0
+            lambda text: QFontMetrics(small).horizontalAdvance(text) <= right - left, shared=self.span.start < 0
         )
         self._paint_text(painter, below, detail, small, self._palette.muted)
         self._paint_aside(painter, below, aside, small)
@@ -302,19 +302,19 @@ class CardChip(PaintedButton):
             else:
                 edge = palette.accent
         inset = width / 2
-        whole = QRectF(self.group.start, 0, len(self.group), self.height())
+        whole = QRectF(self.span.start, 0, len(self.span), self.height())
         frame = whole.adjusted(inset, inset, -inset, -inset)
         painter.setPen(QPen(QColor(edge), width))
         painter.setBrush(QColor(palette.panel))
         painter.drawRoundedRect(frame, 6, 6)
-        if self.group.start < 0:
+        if self.span.start < 0:
             painter.setPen(QPen(QColor(palette.border), 1))
             painter.drawLine(QPointF(0.5, 6), QPointF(0.5, name_bottom))
         if self.hasFocus():
             painter.setPen(QPen(QColor(palette.text), 1, Qt.PenStyle.DotLine))
             painter.setBrush(Qt.BrushStyle.NoBrush)
             bottom = self.height() - 3.0
-            if len(self.group) > self.width():
+            if len(self.span) > self.width():
                 bottom = name_bottom  # the answer below runs on over the neighbours
             painter.drawRoundedRect(QRectF(3.5, 3.5, self.width() - 7, bottom - 4), 4, 4)
 
@@ -355,7 +355,7 @@ class CardChip(PaintedButton):
     def _paint_bar(self, painter: QPainter, colour: str) -> None:
         """Paint the share of the card that the run needs."""
         share = self._content.text.share
-        whole = QRectF(self.group.start + 10, self.height() - 6, len(self.group) - 20, 2)
+        whole = QRectF(self.span.start + 10, self.height() - 6, len(self.span) - 20, 2)
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(QColor(self._palette.border))
         painter.drawRect(whole)
