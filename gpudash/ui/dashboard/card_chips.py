@@ -445,13 +445,16 @@ class CardChooser(QWidget):
             answers: verdicts, by card key for cards that are not simulated, and by device name.
             devices: card key → device that simulates it.
             used: card key → bytes in use there.
-            selected: key of the card the form runs on; "" for none.
+            selected: key of the card the form runs on; "" for none. One that is not offered has a chip while it is.
             without: keys of cards that are shown elsewhere.
             inviting: whether chips without a verdict invite a click.
         """
+        cards = list(self.cards)
+        if selected and selected not in map(exact_text, cards):
+            cards += parse_cards(selected)
         contents = [
             ChipContent(card, answers.of(devices.get(key, key)), used.get(key, 0.0), key == selected, inviting)
-            for card in self.cards
+            for card in cards
             if (key := exact_text(card)) not in without
         ]
         self._contents = {content.key: content for content in self._in_order(contents)}
