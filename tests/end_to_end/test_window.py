@@ -215,6 +215,17 @@ def test_driver_calls_that_never_return_stop_neither_host_nor_window_nor_exit(
     assert max(later - earlier for earlier, later in pairwise(times)) < 0.5
 
 
+def test_the_strip_speaks_of_what_is_now_after_a_stop_an_out_of_memory_and_an_attach(play: Play) -> None:
+    seen = play("strip")
+    assert "full" in seen["running"]["text"] and "Stop run" in seen["running"]["buttons"]
+    assert "full" not in seen["stopped"]["text"] and set(seen["stopped"]["buttons"]) <= {"×"}, "its memory is free"
+    assert "Memory ran out" in seen["ran_out"]["text"] and seen["ran_out"]["buttons"] == ["Open report", "×"]
+    assert "ran out of memory" in seen["failed"]["text"]
+    assert seen["failed"]["buttons"] == ["Explain", "Open report", "×"]
+    assert seen["attached"] == {"text": "", "buttons": []}
+    assert seen["goes_on"], "Stop watching ends no program of another's"
+
+
 def test_a_run_that_does_not_fit_is_foretold_warned_of_explained_and_fixed(play: Play, tmp_path: Path) -> None:
     seen = play("out_of_memory_and_again")
     assert seen["headline"].startswith("✕ does not fit, ")

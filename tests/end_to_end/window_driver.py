@@ -60,6 +60,7 @@ from tests.end_to_end.player import Player, Steps
 from tests.end_to_end.ranks_scenario import ranks
 from tests.end_to_end.reopened_scenario import piped, reopened
 from tests.end_to_end.story_scenario import story
+from tests.end_to_end.strip_scenario import strip
 
 PATIENCE_S = float(os.environ.get("PLAY_PATIENCE_S", "230"))
 """Only a hang takes as long, on a slow and busy machine too."""
@@ -378,6 +379,7 @@ SIMULATIONS = {
     "model": Simulation((4 * GIB,)),
     "out_of_memory_and_again": Simulation((GIB,)),
     "pictured_prediction": Simulation((8 * GIB,)),
+    "strip": Simulation((512 * MIB,)),
 }
 """Scenario → GPUs that are simulated for it."""
 
@@ -407,6 +409,7 @@ SCENARIOS: dict[str, Callable[[Player], Steps]] = {
         piped,
         film,
         story,
+        strip,
         fleet,
         login,
         machines,

@@ -8,7 +8,7 @@ import pytest
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
-from gpudash.telemetry.records import Level, RunStarted, Warning
+from gpudash.telemetry.records import Level, Note, RunStarted, Topic, Warning
 from gpudash.ui.dashboard.banner import PASSED_SHOWN_S, Banner
 from tests.unit.telemetry.run_ends import RAN_OUT
 
@@ -55,6 +55,25 @@ def test_memory_that_ran_out_is_told_in_place_of_the_warning_that_foretold_it(ba
     assert offered == {"Open report", "×"}
     banner.take(warning("critical", "GPU-b", time_s=3.0))
     assert "20 MiB" in words(banner), "no warning covers what a program ran out of"
+
+
+def test_no_card_that_was_full_before_covers_a_report_of_memory_that_ran_out(banner: Banner) -> None:
+    banner.take(warning("critical", "SIM-0"))
+    written = Note(time_s=2.0, topic=Topic.REPORT, text="Written.", details={"folder": "/reports/one"})
+    banner.take(written)
+    assert banner.shown is written
+    banner.take(warning("critical", "GPU-b", time_s=3.0))
+    assert banner.shown is written, "until its program has ended nothing else says why"
+    offered = {button.text() for button in banner.findChildren(QPushButton) if not button.isHidden()}
+    assert offered == {"Open report", "×"}
+
+
+def test_of_a_failed_run_and_a_full_memory_the_newer_is_told(banner: Banner) -> None:
+    banner.take(warning("critical"))
+    banner.take(replace(RAN_OUT, time_s=2.0, status="failed", error="guard", message="It ended.", remedy=""))
+    assert words(banner) == "critical: It ended."
+    banner.take(warning("critical", "GPU-b", time_s=3.0))
+    assert words(banner) == "critical: GPU-b critical"
 
 
 def test_a_forecast_does_not_take_the_place_of_a_warning_of_the_same_device(banner: Banner) -> None:

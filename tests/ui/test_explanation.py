@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QApplication, QLabel, QPushButton
+from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from gpudash.devices.names import simulated_gpu
@@ -169,8 +170,19 @@ def window(open_window: OpenWindow, session: Session) -> MainWindow:
 
 
 def buttons(window: MainWindow) -> list[str]:
+    """The words of those in the header, as they are read."""
     header = window.workspace.dashboard.explanation.page.header
-    return [button.text() for button in header.findChildren(QPushButton) if button.isVisible()]
+    return in_reading_order([button for button in header.findChildren(QPushButton) if button.isVisible()], header)
+
+
+def in_reading_order(widgets: Sequence[QLabel | QPushButton], whole: QWidget) -> list[str]:
+    """The words of widgets, from the top, and from the left in a row."""
+
+    def place(widget: QWidget) -> tuple[int, int]:
+        middle = widget.mapTo(whole, widget.rect().center())
+        return middle.y() // 8, middle.x()
+
+    return [widget.text() for widget in sorted(widgets, key=place)]
 
 
 def labels(window: MainWindow) -> str:
@@ -485,7 +497,7 @@ def row(qtbot: QtBot) -> RemediesView:
 
 def seen(row: RemediesView, kind: type[QLabel | QPushButton] = QPushButton) -> list[str]:
     QApplication.processEvents()
-    return [widget.text() for widget in row.findChildren(kind) if widget.isVisible() and widget.text()]
+    return in_reading_order([widget for widget in row.findChildren(kind) if widget.isVisible() and widget.text()], row)
 
 
 def test_it_is_resized_before_anything_is_shown(row: RemediesView) -> None:

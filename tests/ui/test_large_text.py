@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from PySide6.QtCore import QSize
-from PySide6.QtWidgets import QLabel, QPlainTextEdit
+from PySide6.QtWidgets import QLabel, QPlainTextEdit, QTabBar
 
+from gpudash.ui.widgets.text_size import SIZES
 from gpudash.ui.widgets.theme import restyle
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui import test_explanation as explained
@@ -13,6 +14,7 @@ from tests.ui.asked_form import asked_window
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.estimates import FITS
 from tests.ui.fake_session import FakeSession, gpu
+from tests.ui.words import complaints
 from tests.unit.clock import Clock
 
 SMALL, LARGE = QSize(1280, 800), QSize(1920, 1200)
@@ -53,6 +55,40 @@ def test_the_headline_the_source_and_the_stack_of_an_explanation_grow_with_other
     settle(window)
     for part, height in zip(parts, before, strict=True):
         assert part.fontMetrics().height() >= 1.8 * height
+
+
+def _running() -> FakeSession:
+    session = FakeSession().feed(10)
+    session.start()
+    session.train(25)
+    return session
+
+
+@pytest.mark.usefixtures("usual_size")
+@pytest.mark.parametrize("scale", SIZES)
+def test_every_word_of_a_run_can_be_read_in_a_window_of_usual_size(open_window: OpenWindow, scale: float) -> None:
+    window = open_window(_running(), size=(1280, 800))
+    restyle(window, window.workspace.colours, scale)
+    window.workspace.fit_panels()
+    settle(window)
+    # The tab bar has arrows; a title of a plot has its whole first word, and the rest in its tip.
+    bar = window.workspace.dashboard.tabs.findChild(QTabBar)
+    assert bar is not None and bar.usesScrollButtons()
+    cut = [complaint for complaint in complaints(window) if not complaint.startswith("tab outside")]
+    assert not [complaint for complaint in cut if complaint not in ("elided: 'MEMORY…'", "elided: 'LOSS…'")]
+
+
+@pytest.mark.usefixtures("usual_size")
+@pytest.mark.parametrize("scale", SIZES)
+def test_every_word_of_the_first_screen_can_be_read_in_a_window_of_usual_size(
+    open_window: OpenWindow, scale: float
+) -> None:
+    window = open_window(FakeSession().feed(5), size=(1280, 800), first_screen=True)
+    restyle(window, window.workspace.colours, scale)
+    window.workspace.fit_panels()
+    settle(window)
+    asking = ("elided: 'Choose a file…'", "elided: 'By its PID…'")
+    assert not [complaint for complaint in complaints(window) if complaint not in asking]
 
 
 @pytest.mark.usefixtures("usual_size")

@@ -10,8 +10,10 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QLabel, QPushButton, QScrollArea, QWidget
 from pytestqt.qtbot import QtBot
 
+from gpudash.ui.features.view import ZOOM
 from gpudash.ui.forms.workload_panel import WIDTH
 from gpudash.ui.plots.legend import LegendEntry
+from gpudash.ui.widgets.remembered import remember
 from gpudash.ui.widgets.text_size import set_text_scale, text_scale
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui import test_explanation as explained
@@ -276,11 +278,42 @@ def test_a_window_that_is_closed_while_presenting_leaves_nothing_behind(
 def test_the_text_size_is_used_and_remembered(open_window: OpenWindow, session: FakeSession) -> None:
     window = open_window(session)
     usual = window.font().pointSizeF()
-    window.menus.actions["view.text_size.130"].trigger()
-    assert window.font().pointSizeF() == pytest.approx(1.3 * usual)
+    window.menus.actions["view.text_size.200"].trigger()
+    assert window.font().pointSizeF() == pytest.approx(2.0 * usual)
     set_text_scale(1.0)  # as at the next start
     again = open_window(FakeSession())
-    assert text_scale() == 1.3
-    assert again.menus.actions["view.text_size.130"].isChecked()
+    assert text_scale() == 2.0
+    assert again.menus.actions["view.text_size.200"].isChecked()
     again.menus.actions["view.text_size.100"].trigger()
     assert text_scale() == 1.0
+
+
+def test_a_text_size_that_is_no_longer_offered_becomes_the_nearest(open_window: OpenWindow) -> None:
+    remember("text_size", 1.3)
+    window = open_window(FakeSession())
+    assert text_scale() == 1.25
+    window.menus.actions["view.text_size.100"].trigger()
+
+
+@pytest.mark.usefixtures("usual_size")
+def test_keys_change_the_text_size_and_those_of_a_plot_go_on_zooming_it(
+    open_window: OpenWindow, session: FakeSession, qtbot: QtBot
+) -> None:
+    window = open_window(session)
+    field = window.workspace.dashboard.panel.workload
+    field.setFocus()
+    control = Qt.KeyboardModifier.ControlModifier
+    both = control | Qt.KeyboardModifier.AltModifier
+    seen = []
+    for key in (Qt.Key.Key_Plus, Qt.Key.Key_Equal, Qt.Key.Key_Plus, Qt.Key.Key_Plus, Qt.Key.Key_Minus):
+        qtbot.keyClick(field, key, both)
+        seen.append(text_scale())
+    qtbot.keyClick(field, Qt.Key.Key_0, control)
+    assert [*seen, text_scale()] == [1.25, 1.5, 2.0, 2.0, 1.5, 1.0]
+
+    dashboard = window.workspace.dashboard
+    dashboard.plots.plots[0].setFocus()
+    qtbot.keyClick(dashboard.plots.plots[0], Qt.Key.Key_Plus, control)
+    settle(window)
+    begin, end = dashboard.view.range()
+    assert end - begin == pytest.approx(ZOOM * session.settings.window_s) and text_scale() == 1.0

@@ -117,7 +117,7 @@ def read_source(
     kept = dict.fromkeys(held or (), "")
     kept |= {number: line for number, line in _kept(found, file, change, folder) if number > 0}
     text: str | None = None
-    why = f"{short(file)} is not on this computer"
+    why = f"{file} is not on this computer"
     try:
         text = read_regular(file, MOST_SOURCE_BYTES).decode("utf-8", "replace")
     except FileNotFoundError:

@@ -65,6 +65,11 @@ class SoFar:
             stage = f"{self.tried} change{'s' * (self.tried != 1)} tried"
         return f"{STILL_SEARCHING if self.found else SEARCHING}: {stage}, {self.seconds} s…"
 
+    @property
+    def brief_text(self) -> str:
+        """The same in one narrow line, below what was found: "Still searching: 3 tried, 12 s…"."""
+        return f"Still searching: {self.tried} tried, {self.seconds} s…"
+
 
 class Remedies:
     """Searches remedies for the newest out-of-memory and reports them in a note.

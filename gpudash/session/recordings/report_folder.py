@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from gpudash.memory.snapshot.command_line import UNKNOWN_COMMAND, ProgramCommand
 from gpudash.memory.snapshot.sidecar import NOTHING, Sidecar, card_of
@@ -132,17 +132,57 @@ def program_command(facts: Mapping[str, Any]) -> ProgramCommand:
     return ProgramCommand(tuple(arguments), folder)
 
 
+class Started(BaseModel):
+    """How the program of a report was started, as its settings say.
+
+    Attributes:
+        command: program and arguments; empty if unknown.
+        folder: its working directory, an absolute path; "" if unknown.
+        environment: variables that were set for it.
+        simulate: the simulated GPUs, as `gpudash.devices.names.read_card` takes them.
+        as_cuda: whether they answered as CUDA.
+    """
+
+    command: tuple[str, ...] = ()
+    folder: str = ""
+    environment: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str] = {}
+    simulate: tuple[int | str, ...] = ()
+    as_cuda: bool = False
+
+
+def how_started(snapshot: Path) -> Started:
+    """How the program of a snapshot was started; empty if the snapshot is in no report, or its settings say nothing
+    that can be used."""
+    if snapshot.name != SNAPSHOT_NAME:
+        return Started()
+    try:
+        found = Started.model_validate(_settings(snapshot.with_name(SETTINGS_NAME)))
+    except ValueError:
+        return Started()
+    known = program_command(found.model_dump(mode="json"))
+    return found.model_copy(update={"command": known.arguments, "folder": known.folder})
+
+
 def _program_command(path: Path) -> ProgramCommand:
+    return program_command(_settings(path))
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    """The settings in a file; empty when there is none.
+
+    Raises:
+        ValueError: why it cannot be read.
+    """
     text = _read(path)
     if text is None:
-        return UNKNOWN_COMMAND
+        return {}
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
         raise ValueError("it is no JSON.") from None
     if isinstance(found, dict):
-        return program_command(found)
-    return UNKNOWN_COMMAND
+        return found
+    return {}
 
 
 def _read(path: Path) -> bytes | None:

@@ -278,11 +278,13 @@ def _text(ending: Attention) -> str:
 
 
 def _gravity(event: Attention) -> int:
-    """Severity. An out-of-memory outranks every warning: it is what they predicted, and comes with its cause."""
+    """Severity. An out-of-memory outranks every warning: it is what they predicted, and comes with its cause. Of a
+    failure and a critical warning the newer one is shown.
+    """
     if isinstance(event, Warning):
         return _GRAVITY[event.level]
     if isinstance(event, Note) and event.topic == Topic.STRAGGLER:
         return _GRAVITY["note"]
-    if _ran_out(event):
-        return 4
-    return 2
+    if _ran_out(event) or isinstance(event, Note):  # the note on a report comes before its program's end is known
+        return _GRAVITY["critical"] + 1
+    return _GRAVITY["critical"]

@@ -203,7 +203,8 @@ class ResultPage(QFrame):
         border, width = self.height() - self.contentsRect().height(), self.contentsRect().width()
         head = border + self._head.totalHeightForWidth(width) + BELOW_HEAD_PX
         if self._bodies.currentWidget() is self._side_figures:
-            return min(room, head + self._side_figures.height_of_all)
+            # While remedies are looked for, it is as high as they may make it: else its buttons would move up.
+            return min(room, head + self._side_figures.height_of_all + self.ending.remedies.room_to_come)
         if self._bodies.currentWidget() is self.verdict:
             needed = head + self.verdict.height_within(width)
             if room - needed >= LEAST_PLOT_PX:

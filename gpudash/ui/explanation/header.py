@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QSize, Signal
+from PySide6.QtCore import QEvent, QSize, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QBoxLayout, QFrame, QLabel, QMenu, QPushButton, QSizePolicy, QWidget
 
@@ -63,6 +64,9 @@ class CauseHeader(QFrame):
 class RemediesView(QWidget):
     """Remedies side by side or stacked, with a note about them.
 
+    While a search adds remedies, nothing moves under the pointer: each stays at its place, side by side they and the
+    note have their room from the beginning, and what was there keeps its button.
+
     Signals:
         applied: run again with this `Remedy`.
     """
@@ -72,15 +76,18 @@ class RemediesView(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._remedies: Sequence[Remedy] = ()
+        self._final_note = ""
+        self._listed: tuple[list[Remedy], bool, list[Remedy]] = ([], False, [])
         self._widgets: list[QLabel | QPushButton] = []
-        self._commanding = self._stacked = self._searching = False
+        self._commanding = self._stacked = self._searching = self._keeps_room = False
         self._runnable: Sequence[Remedy] = ()
         self._lead = worded_label("muted", wraps=False)
         self.more = _button_with_menu()
+        self.more.hide()
         self.note = wrapping_label("muted")
         self._line = QWidget()
         self._line.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        self._row = in_row(self._lead, 1, parent=self._line, margins=(0, 2, 0, 0), spacing=GAP)
+        self._row = in_row(self._lead, self.more, 1, parent=self._line, margins=(0, 2, 0, 0), spacing=GAP)
         in_column(self._line, self.note, parent=self, margins=(0, 0, 0, 0), spacing=3)
 
     def show_remedies(
@@ -103,13 +110,15 @@ class RemediesView(QWidget):
             runnable: remedies that the user's program can be run with from here.
             follow: whether they come after a first one that is shown elsewhere.
         """
+        remedies = in_shown_order(self._remedies, remedies)
+        is_unchanged = (remedies, note) == (self._remedies, self._final_note)
+        self._keeps_room = searching or self._searching or (self._keeps_room and is_unchanged)
         self._searching = searching
+        self._final_note = note
+        before = self._widgets_of(commanding, runnable)
         self._remedies = remedies
+        self._commanding = commanding
         self._runnable = runnable
-        for widget in (*self._widgets, self.more):
-            self._row.removeWidget(widget)
-            widget.hide()
-            widget.deleteLater()
         best: Sequence[Remedy] = ()
         lead = ""
         # Import only when there is something to explain, to keep the window's start fast.
@@ -124,17 +133,37 @@ class RemediesView(QWidget):
             from gpudash.session.predicting.remedies import SEARCHING
 
             lead = f"{SEARCHING}…"
-        self._widgets = [self._shown(remedy, commanding) for remedy in best]
-        self.more = _button_with_menu()
-        for place, widget in enumerate((*self._widgets, self.more), 1):
-            self._row.insertWidget(place, widget)
+        self._show_best(best, before)
         self._lead.setText(lead)
-        self._line.setVisible(bool(remedies) or searching)
-        self._commanding = commanding
+        self._line.setVisible(bool(remedies) or self._keeps_room)
         self.note.setText("" if searching else note)
-        self.note.setVisible(bool(note) and not searching)
         self.setVisible(bool(remedies or note or searching))
+        self._reserve()
         self._fit()
+
+    def _widgets_of(self, commanding: bool, runnable: Sequence[Remedy]) -> list[tuple[Remedy, QLabel | QPushButton]]:
+        """The remedies that are shown, each with its widget, which stays as long as it would be made alike."""
+        if commanding != self._commanding or list(runnable) != list(self._runnable):
+            return []
+        return list(zip(self._remedies, self._widgets, strict=False))
+
+    def _show_best(self, best: Sequence[Remedy], before: Sequence[tuple[Remedy, QLabel | QPushButton]]) -> None:
+        """Show these remedies in the line; those in ``before`` keep their widgets."""
+        widgets = []
+        for remedy in best:
+            kept = next((widget for other, widget in before if other == remedy), None)
+            widgets.append(kept or self._shown(remedy, self._commanding))
+        for widget in self._widgets:
+            if widget not in widgets:
+                self._row.removeWidget(widget)
+                widget.hide()
+                widget.deleteLater()
+        for place, widget in enumerate(widgets, 1):
+            if self._row.indexOf(widget) != place:
+                self._row.insertWidget(place, widget)
+        for one, following in pairwise((*widgets, self.more)):
+            QWidget.setTabOrder(one, following)  # else by the time at which each was made
+        self._widgets = widgets
 
     @property
     def searching(self) -> bool:
@@ -148,10 +177,22 @@ class RemediesView(QWidget):
         if so_far.found != tuple(self._remedies):
             self.show_remedies(so_far.found, commanding=self._commanding, searching=True, runnable=self._runnable)
         if so_far.found:
-            self.note.setText(so_far.progress_text)
-            self.note.show()
+            self.note.setText(so_far.brief_text if self._stacked else so_far.progress_text)
+            self._reserve()
         elif self._lead.text() != so_far.progress_text:
             self._lead.setText(so_far.progress_text)
+
+    @property
+    def room_to_come(self) -> int:
+        """Height in pixels that a search may still take with its remedies below each other; 0 for them side by side,
+        which have their room, and without a search.
+        """
+        if not (self._keeps_room and self._stacked):
+            return 0
+        line = self.fontMetrics().lineSpacing()
+        rows = (MOST + 1) * (self.more.sizeHint().height() + STACKED_GAP)
+        # Beside the rows: the title, two remedies in two lines, and the note.
+        return max(0, rows + 4 * line - self.heightForWidth(self.width()))
 
     def set_stacked(self, stacked: bool) -> None:
         """Stack the remedies in a narrow place, instead of placing them side by side."""
@@ -160,7 +201,23 @@ class RemediesView(QWidget):
             self._row.setDirection(QBoxLayout.Direction.TopToBottom if stacked else QBoxLayout.Direction.LeftToRight)
             self._row.setSpacing(STACKED_GAP if stacked else GAP)
             self._lead.setWordWrap(stacked)
+            self._reserve()
             self._fit()
+
+    def _reserve(self) -> None:
+        """Give the line the height of a button and the note that of a line of text before there are any."""
+        least_line = least_note = 0
+        if self._keeps_room and not self._stacked:
+            least_line = self.more.sizeHint().height() + self._row.contentsMargins().top()
+            least_note = self.note.fontMetrics().lineSpacing()
+        self._line.setMinimumHeight(least_line)
+        self.note.setMinimumHeight(least_note)
+        self.note.setVisible(bool(self.note.full_text) or least_note > 0)
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() is QEvent.Type.FontChange:
+            self._reserve()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -228,9 +285,16 @@ class RemediesView(QWidget):
         return 0
 
     def _fill_menu(self, remedies: Sequence[Remedy]) -> None:
+        """List the others; what is listed already stays as it is, since the menu may be open."""
         menu = self.more.menu()
-        menu.clear()
-        for remedy in remedies:
+        listed = (list(remedies), self._commanding, list(self._runnable))
+        if listed == self._listed:
+            return
+        begins_alike = listed[1:] == self._listed[1:] and list(remedies[: len(self._listed[0])]) == self._listed[0]
+        if not begins_alike:
+            menu.clear()
+        self._listed = listed
+        for remedy in remedies[len(menu.actions()) :]:
             action = menu.addAction(without_mnemonics(remedy_text(remedy)))
             action.setToolTip(plain_tip(remedy_tip(remedy)))
             action.setEnabled(self._applies(remedy, self._commanding))
@@ -247,6 +311,26 @@ class RemediesView(QWidget):
             label.setToolTip(plain_tip(tip))
             return label
         return worded_button(without_mnemonics(text), f"Run again with it: {tip}", lambda: self.applied.emit(remedy))
+
+
+def in_shown_order(shown: Sequence[Remedy], remedies: Sequence[Remedy]) -> list[Remedy]:
+    """``remedies``, those that were shown already at their places, and new ones in the places that became free."""
+    if not remedies:
+        return []
+    from gpudash.memory.explaining.explanation_text import remedy_groups
+
+    free = [remedy for remedy in shown if remedy not in remedies]
+    found: list[Remedy] = []
+    for _title, group in remedy_groups(remedies):
+        new = [remedy for remedy in group if remedy not in shown]
+        for remedy in shown:
+            if remedy in group:
+                found.append(remedy)
+            elif new and remedy in free:
+                free.remove(remedy)
+                found.append(new.pop(0))
+        found += new
+    return found
 
 
 def _say(widget: QLabel | QPushButton, text: str) -> None:

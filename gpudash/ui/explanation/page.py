@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication, QFrame, QPushButton, QWidget
 
@@ -62,6 +62,11 @@ SHARES = (3000, 2000)
 
 CURVE_WIDTH = 320
 """Logical pixels; a narrower curve is unreadable."""
+
+LEAST_MIDDLE_PX, LEAST_PROGRAM_PX = 104, 140
+"""Logical pixels: the least height of the table beside the curve, and of the stack or source. In less, as with large
+text in a low window, the page is scrolled.
+"""
 
 UNLIMITED_PX = 2**24 - 1
 """Qt's QWIDGETSIZE_MAX: a widget with this maximum height is unlimited."""
@@ -135,6 +140,20 @@ class ExplanationPage(QWidget):
         self._rows = in_column(*rows, parent=self, margins=(12, 6, 12, 6), spacing=6)
         self.comparison.hide()
         self._share_rows(sourced=False)
+        self._take_least_heights()
+
+    def _take_least_heights(self) -> None:
+        self.middle.setMinimumHeight(scaled(LEAST_MIDDLE_PX))
+        self.program.setMinimumHeight(scaled(LEAST_PROGRAM_PX))
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() is QEvent.Type.FontChange:
+            self._take_least_heights()
+
+    def heightForWidth(self, width: int) -> int:
+        """The least height, as which a scroll area takes it: in more, the table, the curve and the source have it."""
+        return self._rows.minimumHeightForWidth(width)
 
     def _connect(self) -> None:
         self.header.applied.connect(self.applied)

@@ -24,6 +24,9 @@ from gpudash.ui.window.workspace import Workspace
 _TEXT_SIZE = "text_size"
 """Key under which the chosen size is remembered."""
 
+USUAL_KEY = "Ctrl+0"
+"""With Alt, the keys that zoom a plot change the text size; this one is free without."""
+
 
 def commands(workspace: Workspace) -> list[Command]:
     """Restore the chosen text size; returns the commands of View that change the layout and the look."""
@@ -115,12 +118,37 @@ def _appearance_commands(workspace: Workspace) -> list[Command]:
                 _percent(size),
                 f"Draw text at {_percent(size)} of the system's size",
                 partial(sizes.take, size),
+                (USUAL_KEY,) if size == 1.0 else (),
                 id=f"view.text_size.{size:.0%}".removesuffix("%"),
                 after="view.panel",
                 checked=partial(sizes.has, size),
                 group="text size",
+                why_not=partial(_why_no_size, workspace),
             )
             for size in SIZES
+        ),
+        Command(
+            "View/Text Size",
+            "Larger Text",
+            "Draw text in the next larger size",
+            sizes.enlarge,
+            ("Ctrl+Alt++", "Ctrl+Alt+="),
+            id="view.larger_text",
+            after="view.panel",
+            why_not=partial(_why_no_size, workspace),
+            separated=True,
+            keywords="font zoom",
+        ),
+        Command(
+            "View/Text Size",
+            "Smaller Text",
+            "Draw text in the next smaller size",
+            sizes.reduce,
+            ("Ctrl+Alt+-",),
+            id="view.smaller_text",
+            after="view.panel",
+            why_not=partial(_why_no_size, workspace),
+            keywords="font zoom",
         ),
         Command(
             "View",
@@ -165,8 +193,8 @@ class _TextSize:
         self._workspace = workspace
         self.chosen = text_scale()
         size = recall(_TEXT_SIZE)
-        if size in SIZES:
-            self.take(size, True)
+        if isinstance(size, int | float):  # an earlier version offered others
+            self.take(min(SIZES, key=lambda offered: abs(offered - size)), True)
 
     def has(self, size: float) -> bool:
         """Whether text is scaled by ``size`` relative to the system's size."""
@@ -179,6 +207,26 @@ class _TextSize:
             restyle(self._workspace.window(), self._workspace.colours, size)
             self._workspace.fit_panels()
             remember(_TEXT_SIZE, size)
+
+    def enlarge(self) -> None:
+        """Take the next larger size."""
+        self._step(min((size for size in SIZES if size > self.chosen), default=self.chosen))
+
+    def reduce(self) -> None:
+        """Take the next smaller size."""
+        self._step(max((size for size in SIZES if size < self.chosen), default=self.chosen))
+
+    def _step(self, size: float) -> None:
+        if size == self.chosen:
+            self._workspace.report(f"Text is at {_percent(size)} already.")
+        self.take(size, True)
+        self._workspace.changed.emit()
+
+
+def _why_no_size(workspace: Workspace) -> str:
+    if workspace.presenting:
+        return "Presentation mode has a text size of its own."
+    return ""
 
 
 def _percent(size: float) -> str:

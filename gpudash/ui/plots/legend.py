@@ -566,8 +566,8 @@ class Legend(QWidget):
 
         The room for "only" goes first, then the values and names of levels, except the first level's name. Then entries
         move into a menu, from the last to the first, those marked ``aside`` before the others. Curve names are never
-        cut, and the title before the name of the first level. The menu also names the levels for which the row has no
-        room.
+        cut, and the title before the name of the first level, but not within its first word. The menu also names the
+        levels for which the row has no room.
         """
         if self._hidden:
             room -= self._chip.sizeHint().width() + 4
@@ -575,7 +575,7 @@ class Legend(QWidget):
         if entries or self._levels.levels:
             self._more.setText(f"{len(entries) + len(self._levels.levels)} more")
             more = max(scaled(MORE_PX), self._more.sizeHint().width())
-        self._fit_title(room - self._levels.first_width - more)
+        self._fit_title(room - self._levels.first_width - more, room - more)
         room -= self._title.sizeHint().width()
         widths = [entry.least_width for entry in entries]
         used = self._levels.fit(max(room - sum(widths), min(self._levels.least_width, room - more)))
@@ -599,8 +599,10 @@ class Legend(QWidget):
         self._more.setText(f"{aside} more")
         return {entry for position, entry in enumerate(entries) if position not in shown}
 
-    def _fit_title(self, room: int) -> None:
-        """Show the title, cut where ``room`` is too small for it."""
+    def _fit_title(self, room: int, whole_room: int) -> None:
+        """Show the title, cut where ``room`` is too small for it; within its first word only if ``whole_room`` is."""
+        self._title.setText(f"{self._whole_title.split(' ')[0]}…")
+        room = max(room, min(whole_room, self._title.sizeHint().width() + 2))
         self._title.setText(self._whole_title)
         tip = ""
         if self._title.sizeHint().width() > room:

@@ -10,7 +10,17 @@ import math
 from collections.abc import Sequence
 
 from PySide6.QtCore import QEvent, QLineF, QPoint, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QFocusEvent, QFontMetricsF, QIcon, QKeyEvent, QMouseEvent, QPainter, QPaintEvent
+from PySide6.QtGui import (
+    QColor,
+    QFocusEvent,
+    QFontMetricsF,
+    QIcon,
+    QKeyEvent,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QResizeEvent,
+)
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QFrame,
@@ -41,6 +51,8 @@ WIDTH_PX, WIDE_PX = 236, 300
 """Width in logical pixels: normally, and if there is room for longer names and results of a run."""
 
 _PAD = 10
+
+HOW_TO_SELECT = "Drag in a plot to measure a range."
 
 SIDE_PX = 14
 """Room at both sides of the values: as much as a result has, which may lie over some of them."""
@@ -343,7 +355,7 @@ class SelectionStrip(QWidget):
         self.focus_group = FocusGroup(self, [self._chip, self._fold])
         self.card = StatisticsCard(palette, parent)
         self.card.closed.connect(self.cleared)
-        in_row(self._chip, (self._text, 1), self._fold, parent=self, margins=(0, 0, 0, 0))
+        self._row = in_row(self._chip, (self._text, 1), self._fold, parent=self, margins=(0, 0, 0, 0))
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self.show_range(None, (0.0, 0.0))
 
@@ -379,8 +391,23 @@ class SelectionStrip(QWidget):
             self.card.set_title(f"{begin} to {end}, {length}")
         else:
             visible = f"Visible window, {format_duration(window[1] - window[0])}"
-            self._text.setText(f"{visible}. Drag in a plot to measure a range.")
+            self._text.setText(f"{visible}. {HOW_TO_SELECT}")
             self.card.set_title(visible)
+        self._shorten()
+
+    def _shorten(self) -> None:
+        """Leave out how a range is selected where there is no room for it."""
+        text = self._text.text().removesuffix(f". {HOW_TO_SELECT}")
+        whole = f"{text}. {HOW_TO_SELECT}"
+        if self._chip.isHidden() and self._text.fontMetrics().horizontalAdvance(whole) <= self._text.width():
+            text = whole
+        if text != self._text.text():
+            self._text.setText(text)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._row.activate()  # else the text has its width from before
+        self._shorten()
 
     def _set_open(self, wanted: bool) -> None:
         self._fold.setArrowType(Qt.ArrowType.DownArrow if wanted else Qt.ArrowType.UpArrow)

@@ -5,16 +5,14 @@ grew between steps.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QMenu, QPushButton, QTabWidget, QWidget
 
 from gpudash.devices.names import SIMULATED
-from gpudash.memory.explaining.annotated_source import AnnotatedSource, change_of, read_source, source_files
-from gpudash.memory.explaining.call_sites import HeldLine, SourceLine
+from gpudash.memory.explaining.call_sites import SourceLine
 from gpudash.memory.explaining.explanation_text import GROWTH, GROWTH_TIP, evidence_text, growth_text
 from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
@@ -22,11 +20,11 @@ from gpudash.telemetry.explanation import Explanation, Growth
 from gpudash.ui.colours import Palette
 from gpudash.ui.explanation.header import CauseHeader
 from gpudash.ui.explanation.source_view.editor import open_in_editor
-from gpudash.ui.explanation.source_view.held_source import HeldSource
 from gpudash.ui.explanation.stack import StackPanel
 from gpudash.ui.snapshot.call_sites import ComparePane, WhoPane
 from gpudash.ui.snapshot.drawing.views import BlocksPane, icicle_pane, treemap_pane
 from gpudash.ui.snapshot.events_pane import EventsPane
+from gpudash.ui.snapshot.lines_pane import LinesPane
 from gpudash.ui.snapshot.panels import FilledPanel, Panel, WhenPanel
 from gpudash.ui.snapshot.rows import ChangeRow, Holder, signed
 from gpudash.ui.snapshot.selection import Path as CallPath
@@ -38,6 +36,7 @@ from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.layouts import in_column, in_halves
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.tables import Column, Table
+from gpudash.ui.widgets.text_size import scaled
 from gpudash.units import format_bytes, format_count
 
 GROWTH_COLUMNS = (
@@ -55,7 +54,6 @@ STEP_COLUMNS = (
     Column("events", wide=True),
 )
 
-HELD_AT = "Bytes that each line held at {}, and kept of every step."
 NO_GROWTH = "No line keeps memory from every step."
 NO_STEPS = "No steps were found: neither annotations nor stacks of an optimizer show where one ends."
 
@@ -149,6 +147,10 @@ EXPORTS = (
 )
 
 
+LEAST_MIDDLE_PX, LEAST_STACK_PX = 230, 90
+"""Logical pixels: the least heights of the panes and of the stack. In less, the page is scrolled."""
+
+
 class SnapshotPage(QWidget):
     """All panes, linked by one `Selector`.
 
@@ -212,7 +214,7 @@ class SnapshotPage(QWidget):
         self.events = EventsPane()
         self._add_tab(self.events, "Events", "Every event of the trace")
         yield False
-        self.lines = LinesPane(palette)
+        self.lines = LinesPane(opened.path, palette)
         self._add_tab(self.lines, "Source", "The program, with the bytes of each line in the margin")
         yield False
         self.steps = StepsPane()
@@ -258,6 +260,20 @@ class SnapshotPage(QWidget):
         self.halves.setStretchFactor(1, 1)
         self.middle.setSizes([3000, 2000])
         self.halves.setSizes([4000, 1300])
+        self._take_least_heights()
+
+    def _take_least_heights(self) -> None:
+        self.middle.setMinimumHeight(scaled(LEAST_MIDDLE_PX))
+        self.stack.setMinimumHeight(scaled(LEAST_STACK_PX))
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() is QEvent.Type.FontChange and self.study is not None:
+            self._take_least_heights()
+
+    def heightForWidth(self, width: int) -> int:
+        """The least height, as which a scroll area takes it."""
+        return self._outer.minimumHeightForWidth(width)
 
     def _extend_stack(self) -> None:
         self.editor = worded_button(
@@ -476,38 +492,6 @@ class SnapshotPage(QWidget):
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self._fill_front()
-
-
-class LinesPane(HeldSource):
-    """The program's source, with the bytes that each line held at the selected moment and the change that helps."""
-
-    def __init__(self, palette: Palette) -> None:
-        super().__init__(palette)
-        self._study: Study | None = None
-
-    def show_moment(self, study: Study, moment: int) -> None:
-        """Show the bytes per line at a moment of a device, and what lines keep per step."""
-        self._study = study
-        grows = {(line.file, line.line): line for line in study.growth}
-        with_growth = {}
-        for place, one in study.requests.held_by_line(moment).items():
-            if place in grows:
-                one = replace(one, growth=grows[place].bytes_per_step, stride=grows[place].stride)
-            with_growth[place] = one
-        without_owners = replace(study.explanation, owners=())
-        changed = source_files(without_owners, change_of(study.explanation), study.known.command.folder)
-        self.show_held(with_growth, HELD_AT.format(study.label(moment)), changed)
-
-    def read_file(self, file: str, held: Mapping[int, HeldLine]) -> AnnotatedSource:
-        """A file with the change in it; of one that cannot be read, the lines that a report kept."""
-        source = None
-        if self._study is not None:
-            known, found = self._study.known, self._study.explanation
-            stored = known.explanations.get(self._study.device.index, found)
-            source = read_source(stored, file, change_of(found), known.command.folder, held)
-        if source is not None and any(row.kind != "gap" and row.text.strip() for row in source.rows):
-            return source
-        return super().read_file(file, held)
 
 
 class SettingsPane(QWidget):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtWidgets import QApplication
 
-SIZES = (1.0, 1.15, 1.3, 1.5)
+SIZES = (1.0, 1.25, 1.5, 2.0)
 """Factors offered by View > Text Size; from 1.5, lines are two pixels wide because widths are rounded."""
 
 _FACTOR, _BASE = "gpudashTextScale", "gpudashPointSize"

@@ -348,7 +348,22 @@ def test_a_report_whose_source_is_not_as_it_was_shows_the_change_that_it_kept(
     assert source is not None and source.file == str(file) and "that the run kept" in source.note
     shown = [(row.kind, row.text.strip()) for row in source.rows if row.kind in ("removed", "added")]
     assert shown == [("removed", "history.append(loss)"), ("added", "history.append(loss.item())")]
+    lines = document.page.lines
+    why = "is not on this computer." if elsewhere else "has changed since the run."
+    assert lines.how_to_run.isVisible() and lines.how_to_run.full_text.startswith(f"{file} {why}")
+    lines.copy_button.click()
+    assert QGuiApplication.clipboard().text() == lines.command.full_text
+    assert lines.command.full_text == f"gpudash watch --folder {file.parent} -- python train.py"
     document.close_document()
+
+
+def test_a_report_without_a_change_of_the_program_says_nothing_of_running_it(
+    leaking: Snapshot, open_document: OpenDocument
+) -> None:
+    document = open_document(leaking)
+    document.page.tabs.setCurrentWidget(document.page.lines)
+    assert document.page.lines.isVisible()
+    assert not (document.page.lines.how_to_run.isVisible() or document.page.lines.copy_button.isVisible())
 
 
 PATCH = """\

@@ -89,7 +89,7 @@ def test_the_time_that_a_rerun_may_take_counts_down_while_it_runs(monkeypatch: p
     monkeypatch.setattr(finding, "NumberlessRun", Watched)
     with suppress(RemedyFailsError):
         asked.explained(out_of_memory())
-    left = [re.search(r"about (\d+) s left at most", text) for text in doing]
+    left = [re.search(r"this try for up to (\d+) s more", text) for text in doing]
     assert [match and int(match[1]) for match in left] == [20, 15, 12, None]
     assert "the processors are busy" in doing[-1] and asked.doing == ""
 

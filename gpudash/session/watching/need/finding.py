@@ -98,14 +98,16 @@ class NeedSearch:
 
     @property
     def doing(self) -> str:
-        """What is being done, with what is left of its time limit, without a full stop; "" between two reruns."""
+        """What is being done, without a full stop, and what is left of the time limit of this rerun, which others may
+        follow; "" between two reruns.
+        """
         running = self._running
         if running is None or running.is_requested:
             return self._what
         left_s = running.limit_s - (running.seconds - running.waited_s)
         if left_s <= 0:
-            return f"{self._what}, longer than it should take: the processors are busy"
-        return f"{self._what}, about {format_left(left_s)} left at most, longer on busy processors"
+            return f"{self._what}, this try longer than it should take: the processors are busy"
+        return f"{self._what}, this try for up to {format_left(left_s)} more, longer while processors are busy"
 
     def leave(self) -> None:
         """End the search; its results so far stay."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from PySide6.QtCore import QEvent, QObject, QSize, Qt
 from PySide6.QtWidgets import QScrollArea, QWidget
 
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.first_screen.model_panel import ModelPanel
+from gpudash.ui.dashboard.first_screen.panels import StartPanel
 from gpudash.ui.dashboard.first_screen.program_panel import ProgramsPanel
 from gpudash.ui.dashboard.first_screen.script_panel import ScriptPanel
 from gpudash.ui.widgets.focus_group import FocusGroup
@@ -20,6 +23,9 @@ TRAIN, DEMO, FORM = "Train a small transformer   F5", "Play the demo", "All work
 AS_SET = "Start {workload}, as last set   F5"
 TRAIN_TIP = "Run the default training on the device that is chosen"
 NAME = "First screen"
+
+GAP_PX = 12
+"""Logical pixels between the panels."""
 
 MOST_PX = 500
 """Maximum height in logical pixels; the monitor gets the rest."""
@@ -43,10 +49,8 @@ class FirstScreen(QScrollArea):
         self.script = ScriptPanel(palette)
         self.model = ModelPanel(palette)
         self.program = ProgramsPanel(palette)
-        self._panels = panels = _Panels()
-        panels.setProperty("role", "scrolled")
-        in_row((self.script, 1), (self.model, 1), (self.program, 1), parent=panels, margins=(0, 0, 0, 0), spacing=12)
-        self.setWidget(panels)
+        self._panels = _Panels((self.script, self.model, self.program))
+        self.setWidget(self._panels)
         self.train = worded_button(TRAIN, TRAIN_TIP, lambda: None)
         self.demo = worded_button(DEMO, "What tensors do to memory, scene by scene", lambda: None)
         self.form = worded_button(FORM, "Choose a workload and its values, and see what it will need", lambda: None)
@@ -61,7 +65,7 @@ class FirstScreen(QScrollArea):
         return super().eventFilter(watched, event)
 
     def minimumSizeHint(self) -> QSize:
-        height = self._panels.minimumSizeHint().height() + self.horizontalScrollBar().sizeHint().height()
+        height = self._panels.heightForWidth(self.viewport().width()) + self.horizontalScrollBar().sizeHint().height()
         return QSize(self.script.minimumSizeHint().width(), height)
 
     def show_start(self, workload: str, tip: str, *, ready: bool) -> None:
@@ -89,5 +93,16 @@ class FirstScreen(QScrollArea):
 class _Panels(QWidget):
     """The panels in their row, which shrink with the window to their least height before they are cut."""
 
-    def heightForWidth(self, _width: int) -> int:
-        return self.minimumSizeHint().height()
+    def __init__(self, panels: Sequence[StartPanel]) -> None:
+        super().__init__()
+        self._of = panels
+        self.setProperty("role", "scrolled")
+        in_row(*((panel, 1) for panel in panels), parent=self, margins=(0, 0, 0, 0), spacing=GAP_PX)
+
+    def heightForWidth(self, width: int) -> int:
+        """The least height in which their wrapped sentences are whole."""
+        share = (width - GAP_PX * (len(self._of) - 1)) // len(self._of)
+        heights = (
+            panel.column.minimumHeightForWidth(max(share, panel.minimumSizeHint().width())) for panel in self._of
+        )
+        return max(self.minimumSizeHint().height(), *heights)

@@ -70,6 +70,9 @@ FOOT = "Bytes that each line held, without the workspace of libraries."
 class SourcePanel(QFrame):
     """A file of the program, with a chooser if there are several.
 
+    Attributes:
+        column: layout of its parts; others may be added below them.
+
     Signals:
         file_chosen: the path of the file to show instead.
         stack_wanted: show the stack instead of the source.
@@ -93,7 +96,7 @@ class SourcePanel(QFrame):
         self._place = PlainLabel(role="muted")
         head = in_row(title_label(title), self._place, self.files, 1, self.stack_button, spacing=8)
         parts = (head, self.note, (self.view, 1), self.foot)
-        in_column(*parts, parent=self, margins=(10, 6, 10, 6), spacing=4)
+        self.column = in_column(*parts, parent=self, margins=(10, 6, 10, 6), spacing=4)
 
     def show_files(self, files: Sequence[str]) -> None:
         """Offer these files, the first one selected."""
@@ -191,6 +194,12 @@ class SourceView(QPlainTextEdit):
         self._top = max(0, place - above)
         self.verticalScrollBar().setValue(self._top)
 
+    @property
+    def _unscrolled(self) -> bool:
+        """Whether the view is where `look_at` scrolled to, as far as there was something to scroll."""
+        bar = self.verticalScrollBar()
+        return self.source is not None and bar.value() == min(self._top, bar.maximum())
+
     def place_of(self, line: int) -> int | None:
         """The row of a line of the file; ``None`` if that line is not shown."""
         if self.source is None:
@@ -219,9 +228,10 @@ class SourceView(QPlainTextEdit):
         self.viewport().update()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
+        unscrolled = self._unscrolled
         super().resizeEvent(event)
-        if self.source is not None and self.verticalScrollBar().value() == self._top:
-            self.look_at(self.textCursor().blockNumber())  # the reader has not scrolled
+        if unscrolled:
+            self.look_at(self.textCursor().blockNumber())
         inside = self.contentsRect()
         # The frame's own padding lies between `contentsRect` and the viewport. The margin covers it, so that the
         # background of a changed line has no gap.
@@ -251,10 +261,13 @@ class SourceView(QPlainTextEdit):
 
     def changeEvent(self, event: QEvent) -> None:
         """Follow a change of the font size."""
+        unscrolled = self._unscrolled
         super().changeEvent(event)
         sizes = (QEvent.Type.ApplicationFontChange, QEvent.Type.StyleChange)
         if event.type() in sizes and self.font().pixelSize() != scaled(CODE_PX):
             self._take_font()
+            if unscrolled:
+                self.look_at(self.textCursor().blockNumber())
 
     def _take_font(self) -> None:
         font = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
