@@ -70,6 +70,11 @@ class CurveSpec:
         """Whether it consists of short bursts with gaps: drawn with edges down to 0, narrow gaps bridged."""
         return self.key[0] == "transfer"
 
+    @property
+    def is_laid_over(self) -> bool:
+        """Whether it is of another run, laid over the plot."""
+        return self.key[0] == LAID_OVER
+
 
 @dataclass(frozen=True, slots=True)
 class LineSpec:

@@ -509,6 +509,7 @@ class FitFollower:
             known[key] = replace(own, key=key)
             if own.device in times:
                 times[key] = times[own.device]
+            reason = own.reason
         elif answer.problem is not None:
             reason = answer.problem.message
         known = self._with_decided(known)
