@@ -354,6 +354,8 @@ class RunView:
         pace_s: seconds per step, of the newest ones, including pauses between them; ``None`` before the second step.
         error: how it failed, if it did; the explanation includes remedies found since.
         loader: settings of a watched program's `DataLoader`, if known.
+        open_stages: stages reported since the newest step ended: name → executions and seconds. Those of a watched
+            program are of ended steps only.
     """
 
     run_id: int | None
@@ -380,6 +382,7 @@ class RunView:
     result: Mapping[str, Any] = field(default_factory=dict)
     error: RunEnd | None = None
     loader: Loader | None = None
+    open_stages: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, event: RunStarted) -> RunView:
@@ -420,13 +423,19 @@ class RunView:
 
     @property
     def step_parts(self) -> StepParts | None:
-        """Where the time of its steps went; ``None`` if its stages do not show it."""
-        seconds = {name: stage.seconds for name, stage in self.stages.items()}
-        whole = self.stages.get("optimizer") or self.stages.get("forward")
-        if whole is None:
+        """Where the time of its ended steps went; ``None`` if its stages do not show it."""
+        seconds = {}
+        counts = {}
+        for name, stage in self.stages.items():
+            count, unended_s = self.open_stages.get(name, (0, 0.0))
+            if count < stage.count:
+                seconds[name] = stage.seconds - unended_s
+                counts[name] = stage.count - count
+        steps = counts.get("optimizer") or counts.get("forward")
+        if steps is None:
             return None
         watched = self.workload == WATCH
-        return step_parts(seconds, whole.count, kind_of(self.device), self.loader, watched=watched)
+        return step_parts(seconds, steps, kind_of(self.device), self.loader, watched=watched)
 
     def apply(self, event: Event) -> None:
         """Process an event of this run; ignores kinds that a run does not keep."""
@@ -436,6 +445,9 @@ class RunView:
             case StageFinished():
                 self.stages.setdefault(event.name, StageView(event)).add(event)
                 self.stage_events.append(event)
+                if self.workload != WATCH:
+                    count, seconds = self.open_stages.get(event.name, (0, 0.0))
+                    self.open_stages[event.name] = count + event.count, seconds + event.seconds
             case EpochFinished():
                 _keep(self.epochs, event)
             case Note():
@@ -487,6 +499,7 @@ class RunView:
             "stepped_s": self.stepped_s,
             "pace_s": self.pace_s,
             "stages": {name: stage.digest() for name, stage in self.stages.items()},
+            "open_stages": self.open_stages,
             "metrics": {name: metric.digest() for name, metric in self.metrics.items()},
             "memory": asdict(self.memory),
             "stage_events": [event.to_json() for event in list(self.stage_events)[-NEWEST_STAGES:]],
@@ -509,6 +522,7 @@ class RunView:
                 data |= {"stages": {}, "stage_events": []}
             known = {name: StageView.of(stage) for name, stage in data["stages"].items()}
             metrics = {name: MetricView.of(metric) for name, metric in data["metrics"].items()}
+            unended = {name: (int(count), float(taken)) for name, (count, taken) in data.get("open_stages", {}).items()}
             names = {field.name for field in fields(MemoryPeaks)}
             memory = MemoryPeaks(**{name: value for name, value in data["memory"].items() if name in names})
             events = [event for event in map(event_from_json, data["stage_events"]) if isinstance(event, StageFinished)]
@@ -519,6 +533,7 @@ class RunView:
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
             raise ValueError(f"not a run's digest ({error})") from None
         self.stages, self.metrics, self.memory = known, metrics, memory
+        self.open_stages = unended
         self.step, self.steps, self.stepped_s, self.pace_s = step, steps, stepped_s, pace_s
         self.stage_events.clear()
         self.stage_events.extend(events)
@@ -541,6 +556,7 @@ class RunView:
 
     def _step(self, event: StepFinished) -> None:
         self._keep_pace(event)
+        self.open_stages.clear()
         if self.stepped_s is None or event.step != self.step:  # otherwise another report of the same step
             self.stepped_s = event.time_s
         self.step_times.add(event.time_s, event.step)
@@ -566,6 +582,8 @@ class RunView:
 
     def _end(self, event: RunEnd) -> None:
         self.status = event.status
+        if event.status == "finished":
+            self.open_stages.clear()  # what was summed up last is of the last steps
         if event.ended_badly:
             self.error = event
         self.ended_s = event.time_s
