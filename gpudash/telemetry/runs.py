@@ -68,6 +68,9 @@ ENDINGS: Mapping[str, str] = {
 PEAK_STEPS = 2
 """Whole steps until a run has reached its peak: the optimizer makes its state in the first, and the second needs it."""
 
+GROWN_RATIO = 1.01
+"""How much higher than half-way through its steps the peak of a run is that was still growing."""
+
 NO_LONGER_WATCHED = "no longer watched"
 """How the watching of a program ended that had been running before: it runs on."""
 
@@ -82,14 +85,27 @@ def ending_text(status: str, spec: Mapping[str, Any]) -> str:
     return ENDINGS.get(status, status)
 
 
-def cut_short_text(status: str, spec: Mapping[str, Any], steps: int) -> str:
-    """How a run ended before its peak, as "stopped after 1 step"; "" if its peak is known."""
-    if status == "finished" or steps >= PEAK_STEPS:
+def has_grown(peak: float | None, half_way: float | None) -> bool:
+    """Whether the peak of a run was still rising, by its peak half-way through its steps."""
+    return peak is not None and half_way is not None and peak > GROWN_RATIO * half_way
+
+
+def cut_short_text(status: str, spec: Mapping[str, Any], steps: int, *, grew: bool = False) -> str:
+    """How a run ended before its peak, as "stopped after 1 step"; "" if its peak is known.
+
+    Args:
+        status, spec, steps: of the run.
+        grew: whether its memory was still growing; see `has_grown`.
+    """
+    if status == "finished" or (steps >= PEAK_STEPS and not grew):
         return ""
     ending = ending_text(status, spec)
     if status == "running":
         ending = "unfinished"  # it was killed with its session, or another session runs it
-    return f"{ending} after {steps} {'step' if steps == 1 else 'steps'}"
+    text = f"{ending} after {steps} {'step' if steps == 1 else 'steps'}"
+    if grew and steps >= PEAK_STEPS:
+        return f"{text}, still growing"
+    return text
 
 
 def item_of(workload: str) -> str:
@@ -330,12 +346,30 @@ PeakName = Literal["allocated_bytes", "reserved_bytes", "used_bytes"]
 
 @dataclass(slots=True)
 class MemoryPeaks:
-    """Peak readings during a run, in bytes; ``None`` if nothing was read."""
+    """Peak readings during a run, in bytes; ``None`` if nothing was read.
+
+    Attributes:
+        doubled_allocated_bytes: the allocated peak when the number of steps last became a power of 2, from
+            `PEAK_STEPS` on.
+        half_way_allocated_bytes: the one at the power before.
+    """
 
     allocated_bytes: int | None = None
     reserved_bytes: int | None = None
     used_bytes: int | None = None
     capacity_bytes: int | None = None
+    doubled_allocated_bytes: int | None = None
+    half_way_allocated_bytes: int | None = None
+
+    @property
+    def grew(self) -> bool:
+        """Whether the allocated peak was still rising."""
+        return has_grown(self.allocated_bytes, self.half_way_allocated_bytes or self.doubled_allocated_bytes)
+
+    def mark_doubled(self) -> None:
+        """Keep the peak at a number of steps that is a power of 2."""
+        self.half_way_allocated_bytes = self.doubled_allocated_bytes
+        self.doubled_allocated_bytes = self.allocated_bytes
 
     def raise_to(self, name: PeakName, value: float | None) -> None:
         """Raise the peak called ``name`` to a reading."""
@@ -559,6 +593,8 @@ class RunView:
         self.open_stages.clear()
         if self.stepped_s is None or event.step != self.step:  # otherwise another report of the same step
             self.stepped_s = event.time_s
+        if event.step > self.step and event.step >= PEAK_STEPS and event.step.bit_count() == 1:
+            self.memory.mark_doubled()
         self.step_times.add(event.time_s, event.step)
         self.step, self.steps = event.step, event.steps
         for name, value in event.metrics():

@@ -27,7 +27,7 @@ from gpudash.telemetry.recording.reading import Recording, RunRow, open_recordin
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.recording.schema import SUFFIX
 from gpudash.telemetry.records import StepFinished
-from gpudash.telemetry.runs import WATCH, cut_short_text
+from gpudash.telemetry.runs import PEAK_STEPS, WATCH, cut_short_text, has_grown
 from gpudash.units import format_bytes
 
 logger = logging.getLogger(__name__)
@@ -138,6 +138,10 @@ class MeasuredRuns:
         """Start to look for the last run of this command in this folder; returns immediately."""
         self._requests.submit(_key(request), retry=True)
 
+    def forget(self, request: WatchRequest) -> None:
+        """Forget what was found for this command, which runs again: until the next search its memory is unknown."""
+        self._found.pop(_key(request), None)
+
     def of(self, request: WatchRequest) -> MeasuredRun | None:
         """The run that was found; ``None`` if there is none, or the search is still going on."""
         return self._found.get(_key(request))
@@ -234,7 +238,11 @@ def _measured(recording: Recording, run: RunRow, ended_s: float, logs: RequestLo
     ran_out = run.status == "out_of_memory"
     cut_short = ""
     if not ran_out:
-        cut_short = cut_short_text(run.status, run.spec, len(ends))
+        grew = False
+        if len(ends) >= PEAK_STEPS:
+            half_way_s = ends[max(PEAK_STEPS, len(ends) // 2) - 1]
+            grew = has_grown(allocated_at.max(), allocated_at[times <= half_way_s].max(initial=0.0))
+        cut_short = cut_short_text(run.status, run.spec, len(ends), grew=grew)
     return MeasuredRun(began, fullest, count, ghost, int(held[fullest]), len(ends), ran_out, cut_short)
 
 
