@@ -153,6 +153,8 @@ class CardText:
             return found.source
         if not found.largest_batch_size:
             return "even batch 1 does not fit"
+        if found.largest_batch_capped:
+            return f"batch {found.largest_batch_size} or more"
         if found.by_line:
             return f"up to batch ≈ {_roughly(found.largest_batch_size)}"
         return f"up to batch {found.largest_batch_size}"

@@ -550,7 +550,7 @@ class FitFollower:
             if not found.borrowed:
                 self._decided[key] = found
             elif sure is not None and sure.free_bytes == found.free_bytes:
-                known[key] = replace(sure, largest_batch_size=found.largest_batch_size, by_line=found.by_line)
+                known[key] = sure.with_largest_of(found)
         return known
 
     def _fade_cards(self) -> None:
