@@ -143,6 +143,21 @@ def test_with_nothing_running_ticked_runs_are_in_view_whole_from_their_start_and
     assert runs.close()
 
 
+def test_once_no_run_is_ticked_the_view_returns_to_the_run_that_it_held(window: MainWindow, qtbot: QtBot) -> None:
+    session = cast(FakeSession, window.workspace.session)
+    view = window.workspace.dashboard.view
+    session.feed(60)
+    settle(window)
+    view.hold(15.0, 25.0)
+    runs = OverlaidRuns(session.store, recorded)
+    lay_over(window, runs, 2, qtbot)
+    assert runs.span is not None and view.range()[0] == runs.span[0]
+    lay_over(window, runs, 1, qtbot)
+    lay_over(window, runs, 0, qtbot)
+    assert view.held and view.range() == (15.0, 25.0)
+    assert runs.close()
+
+
 def test_over_a_run_that_goes_on_the_view_follows_and_counts_from_its_start(window: MainWindow, qtbot: QtBot) -> None:
     session = cast(FakeSession, window.workspace.session)
     began_s = session.store.newest_s - 3.0
