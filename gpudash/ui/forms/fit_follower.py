@@ -391,6 +391,11 @@ class FitFollower:
         if spec is None:
             self._panel.fit.withdraw(self._panel.correction or PREDICTING)
             return
+        if spec.missing:
+            self.on_cards = CardsAnswer()
+            self._panel.fit.show_missing(spec.missing)
+            self._ghost = GhostView(None, spec.missing)
+            return
         self._show_for = self._clock() + POLL_S
         device = self._requested_device = spec.own_device or self._panel.device_name
         try:
