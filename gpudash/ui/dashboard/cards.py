@@ -228,8 +228,8 @@ class Card(QFrame):
         self._compact: bool | None = None
         self._simulated = False
         self._full_name = ""
-        self._names: Sequence[str] = ("", "")
         self._details = ""
+        self._names: Sequence[str] = ("", "")
         self._all_facts: Sequence[str] = ()
         self.set_compact(False)
 
