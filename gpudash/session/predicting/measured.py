@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 ALLOCATED = "allocated"
 """Ribbon for tensors whose category is unknown: only the session that ran them knows it."""
 
-RAN_OUT = "its last run ran out with {} reserved and did not show what it needs"
+RAN_OUT = "ran out with {} reserved and did not show what it needs"
 
 MOST_RECORDINGS = 60
 """How many of the newest recordings are searched."""
@@ -92,9 +92,8 @@ class MeasuredRun:
             elif self.ran_out:
                 fits = False
             elif self.cut_short and room >= allocated:
-                reason = (
-                    f"its last run {self.cut_short} and may need more than the {format_bytes(self.peak_bytes)} it held"
-                )
+                # How it ended first: a chip has room for that.
+                reason = f"{self.cut_short} and may need more than the {format_bytes(self.peak_bytes)} it held"
                 spare = None
             elif spare >= 0:
                 fits = True
