@@ -286,7 +286,7 @@ class Card(QFrame):
 
     def _show_tip(self) -> None:
         """Show name, verdict and details in the tooltip: the card may have no room for why there is no verdict."""
-        self.setToolTip(plain_tip("\n".join(filter(None, (self._full_name, self._text.sentence, self._details)))))
+        self.setToolTip(plain_tip("\n".join(filter(None, (self._full_name, self._details, self._text.sentence)))))
 
     @property
     def facts(self) -> Sequence[str]:
