@@ -370,6 +370,8 @@ class Card(QFrame):
 def _names(content: CardContent) -> Sequence[str]:
     """The name of a card, then shorter ones, down to the device alone."""
     product = content.product.split(", ")[0]
+    if content.device.endswith(f" · {product}"):  # a program's own card is called by it already
+        return content.device, content.device
     beginnings = [first_words(product, count) for count in range(len(product.split(" ")), SHORT_NAME_WORDS - 1, -1)]
     products = dict.fromkeys((content.product, product, *beginnings))
     return (*(f"{content.device} · {name}" for name in products), content.device)
