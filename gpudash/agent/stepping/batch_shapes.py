@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from _thread import get_ident
+from itertools import islice
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -104,7 +105,8 @@ class BatchShapes:
         return found
 
     def _is_data(self, value: Any) -> bool:
-        return isinstance(value, self._torch.Tensor) and not isinstance(value, self._torch.nn.Parameter)
+        # Not its ``__class__``, which may be code of the program; nor a weight, or another class of tensors.
+        return type(value) is self._torch.Tensor
 
 
 def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
@@ -117,7 +119,7 @@ def _parts(value: Any) -> list[tuple[str, Any]]:
     """A value and, if it is a plain collection, its first elements, each as it is written behind the variable."""
     if type(value) in (list, tuple):
         return [(f"[{place}]", inner) for place, inner in enumerate(value[:MOST_INNER])]
-    if isinstance(value, dict):
-        items = list(value.items())[:MOST_INNER]
-        return [(f"[{key!r}]", inner) for key, inner in items if isinstance(key, str) and len(key) <= LONGEST_KEY]
+    if issubclass(type(value), dict):
+        items = islice(dict.items(value), MOST_INNER)
+        return [(f"[{key!r}]", inner) for key, inner in items if type(key) is str and len(key) <= LONGEST_KEY]
     return [("", value)]
