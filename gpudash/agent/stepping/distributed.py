@@ -358,7 +358,7 @@ class Distributed:
         if rows:
             self._post({"type": "rank_steps", "steps": rows})
         memory = _memory(self._device, figures)
-        peaks = [memory.get(name) for name in _PEAKS]
+        peaks = list(map(memory.get, _PEAKS))
         now_s = time.monotonic()
         if memory and (last or peaks != self._peaks or now_s - self._polled_s >= MEMORY_PERIOD_S):
             self._polled_s = now_s

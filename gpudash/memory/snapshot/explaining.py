@@ -41,7 +41,7 @@ from gpudash.memory.snapshot.replay.trace_program import compiled, releases
 from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, ReplayRun, Rerun
 from gpudash.memory.snapshot.replay.what_if import WhatIf
 from gpudash.telemetry.explanation import NO_STACK, Evidence, Explanation, Growth, Need, Remedy
-from gpudash.units import GIB, MIB, format_bytes, format_count, format_pair
+from gpudash.units import GIB, MIB, format_bytes, format_count, format_pair, summed_bytes
 
 RECORD = "torch.cuda.memory._record_memory_history()"
 """The call needed before a run for its snapshot to contain more than the final state."""
@@ -324,7 +324,7 @@ def _put_off(remedies: Sequence[Remedy], found: Explanation, capacity: int, unti
         until: how long, if another growth is the cause.
     """
     rate = round(sum(growth.bytes_per_step for growth in found.growing))
-    is_known = rate > 0 and sum(growth.bytes for growth in found.growing) >= LEAST_KEPT
+    is_known = rate > 0 and summed_bytes(found.growing) >= LEAST_KEPT
     made = []
     for remedy in remedies:
         puts_off = until
@@ -401,7 +401,7 @@ def is_leaking(found: Explanation) -> bool:
 
     For states without a failure, with the criterion by which `verdict` makes them the cause of one.
     """
-    grown = sum(growth.bytes for growth in found.growing)
+    grown = summed_bytes(found.growing)
     return found.requested_bytes is None and grown >= SHARE_OF_LEAK * max(1, found.evidence.live_bytes)
 
 

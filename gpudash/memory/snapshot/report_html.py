@@ -129,7 +129,7 @@ def allocated(found: Explanation) -> list[Block]:
     """Who allocated the memory, with the stacks of the largest call sites and the evidence."""
     parts: list[Block] = []
     if found.owners:
-        parts += [HeadingBlock("Who allocated it"), TableBlock(OWNERS, [_cells(owner) for owner in found.owners])]
+        parts += [HeadingBlock("Who allocated it"), TableBlock(OWNERS, list(map(_cells, found.owners)))]
         if found.rest_owners:
             parts.append(ParagraphBlock(f"{format_bytes(found.rest_bytes)} by {others_text(found.rest_owners)}."))
         parts += [_stack(owner) for owner in found.owners[:SHOWN_STACKS] if owner.stack]

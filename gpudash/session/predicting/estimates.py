@@ -233,7 +233,7 @@ class Estimates:
         longest_s: float | None = None,
         split: bool = False,
     ) -> int:
-        targets = [self.target(name) for name in names]
+        targets = list(map(self.target, names))
         whole = {
             **message,
             "target": _plain(self.capped_target(device, cap)),
@@ -318,7 +318,7 @@ def _room_on(device: Device, machine: Machine, store: Store) -> Target:
     own = machine.own_bytes(device.uuid)
     # Either will do: NVML may not report a process's memory, and a run without tensors has a context all the same.
     opened = bool(own) or bool(reserved)  # the context of a run in its own process is gone, and so is what it reserved
-    gpu = next((gpu for gpu in machine.gpus if gpu.uuid == device.uuid), None)
+    gpu = machine.gpu(device.uuid)
     architecture = architecture_of(gpu)
     pcie = None
     if gpu is not None and gpu.pcie_generation is not None and gpu.pcie_width is not None:

@@ -142,7 +142,7 @@ class HostByProc:
             "swap_used_bytes": facts.get("SwapTotal", 0) - facts.get("SwapFree", 0),
             "swap_total_bytes": facts.get("SwapTotal", 0),
         }
-        ticks = [int(word) for word in text_of("/proc/stat").split("\n", 1)[0].split()[1:9]]
+        ticks = list(map(int, text_of("/proc/stat").split("\n", 1)[0].split()[1:9]))
         whole, idle = sum(ticks), ticks[3] + ticks[4]
         if self._cpu is not None and whole > self._cpu[0]:
             share = 1 - (idle - self._cpu[1]) / (whole - self._cpu[0])

@@ -504,7 +504,7 @@ def move(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.devic
     # Taken before the move: it refers to parameters by index.
     state = optimizer.state_dict()
     size = sum(tensor.nbytes for _, _, tensor in _everything(model, optimizer, ()))
-    before = [id(parameter) for parameter in model.parameters()]
+    before = list(map(id, model.parameters()))
     model.to(device)
     # By identity: moving between different device types creates new parameters in the same order.
     moved = dict(zip(before, model.parameters(), strict=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -60,10 +60,6 @@ class Lives:
         return len(self.address)
 
 
-def _int64(values: Iterable[int]) -> Ints:
-    return np.fromiter(values, np.int64)
-
-
 def rounded(sizes: Ints, settings: AllocatorSettings) -> Ints:
     """Block sizes for requests of ``sizes`` bytes, without rests that cannot be split off."""
     rounding = Rounding(settings)
@@ -71,7 +67,7 @@ def rounded(sizes: Ints, settings: AllocatorSettings) -> Ints:
         return (sizes + 511) & -512
     # A trace of millions of requests has a few hundred sizes: round each of those once.
     different, places = np.unique(sizes, return_inverse=True)
-    return _int64(rounding.rounded(int(size)) for size in different)[places]
+    return np.fromiter((rounding.rounded(int(size)) for size in different), np.int64)[places]
 
 
 def matched(device: DeviceSnapshot, columns: Columns) -> tuple[Lives, int]:

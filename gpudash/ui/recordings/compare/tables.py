@@ -87,7 +87,7 @@ class FiguresTable(Table):
     def show_comparison(self, comparison: Comparison) -> None:
         """Show the figures of two runs."""
         self.colours.differences = comparison.differences
-        self.show_rows([figure_row(difference) for difference in comparison.differences])
+        self.show_rows(list(map(figure_row, comparison.differences)))
         self._fit_names()
         self.view.viewport().update()
 
@@ -95,7 +95,7 @@ class FiguresTable(Table):
         """Give the names the room beside the figures, and where that is too little, their own width: the last figures
         are scrolled to."""
         columns = range(1, len(self.model.columns))
-        room = self.view.viewport().width() - sum(self.view.columnWidth(column) for column in columns)
+        room = self.view.viewport().width() - sum(map(self.view.columnWidth, columns))
         self.view.setColumnWidth(0, max(room, self.view.sizeHintForColumn(0)))
 
     def set_palette(self, palette: Palette) -> None:
@@ -139,7 +139,7 @@ class SpecsTable(Table):
         fields = sorted((*spec_fields(runs), *machines(runs)), key=lambda field: not field.differs)
         self.marks.fields = fields
         self.begin_again(_spec_columns(len(runs)))
-        self.show_rows([field_row(field) for field in fields])
+        self.show_rows(list(map(field_row, fields)))
         self._fit_columns()
         self.view.viewport().update()
 
@@ -152,7 +152,7 @@ class SpecsTable(Table):
         # Without the columns for names and marks.
         runs = len(self.model.columns) - 2
         self.view.setColumnHidden(1, runs > MOST_MARKED)
-        room = self.view.viewport().width() - sum(self.view.columnWidth(column) for column in (0, 1))
+        room = self.view.viewport().width() - sum(map(self.view.columnWidth, (0, 1)))
         width = max(scaled(LEAST_FIELD), room // runs)
         for column in range(2, len(self.model.columns)):
             self.view.setColumnWidth(column, width)
@@ -164,4 +164,4 @@ class SpecsTable(Table):
 
 
 def _spec_columns(runs: int) -> list[Column]:
-    return [Column(title) for title in ("settings and machine", "", *LETTERS[:runs])]
+    return list(map(Column, ("settings and machine", "", *LETTERS[:runs])))

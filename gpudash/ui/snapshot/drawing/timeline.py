@@ -270,7 +270,7 @@ class Timeline(QWidget):
         free = (
             place
             for place in places
-            if place.top() >= frame.area.top() and not any((place + around).contains(mark) for mark in marks)
+            if place.top() >= frame.area.top() and not any(map((place + around).contains, marks))
         )
         self._draw_label(painter, Label(text, next(free, places[0])), QColor(self._palette.critical))
 

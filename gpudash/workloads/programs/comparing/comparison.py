@@ -181,7 +181,7 @@ class _Comparison:
 
     @property
     def _unlike(self) -> bool:
-        return len({kind_of(device) for device in self._spec.pair}) == 2
+        return len(set(map(kind_of, self._spec.pair))) == 2
 
     def _keep(self, repeated: Spec, found: Measured) -> Verdict:
         """Store what is known as the result, in case the run is stopped."""

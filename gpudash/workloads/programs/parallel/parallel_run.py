@@ -114,7 +114,7 @@ class ParallelRun(RequestedRun):
             cap = asdict(request.memory_cap)
         cards = []
         if self._simulated:
-            cards = [card_fields(card) for card in request.cards]
+            cards = list(map(card_fields, request.cards))
         return Job(
             fields=self._spec.model_dump(mode="json", exclude_unset=True),
             origin_s=time.monotonic() - self.clock(),
