@@ -6,7 +6,7 @@ Remedies are found by replaying the trace; `gpudash.memory.explaining.remedies` 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -282,11 +282,7 @@ def remedies(
         limit = capacity
     kept = tuple(_release(history, found, limit, edit))
     if found.verdict == "leak" or is_leaking(found):
-        # Otherwise the run would only fail later.
-        cause = None if case is None else kept_cause(case)
-        if cause is None:
-            return Found(kept)
-        return Found(cause.remedies, cause=cause.text)
+        return _of_leak(kept, case)
     # A card without room made PyTorch free its cache, which a replay without a limit does not.
     reserved = min(int(history.reserved.max()), what_if.run(None).peak_reserved)
     refused = what_if.ends_refused
@@ -312,6 +308,16 @@ def remedies(
         rest = _put_off(rest, found, capacity)
     others = _put_off((*replayed, *smaller), found, capacity, cause.puts_off)
     return Found(ordered((*kept, *rest, *others)), note, cause.text, savings(case), need)
+
+
+def _of_leak(kept: tuple[Remedy, ...], case: Case | None) -> Found:
+    """What ends the growth; with any other change the run would only fail later."""
+    if case is None:
+        return Found(kept)
+    cause = kept_cause(case)
+    if cause is None:
+        return Found(kept)
+    return Found(cause.remedies, cause=cause.text)
 
 
 def _put_off(remedies: Sequence[Remedy], found: Explanation, capacity: int, until: str = "") -> tuple[Remedy, ...]:
@@ -383,17 +389,16 @@ def _in_the_program(case: Case, settings: Sequence[Remedy]) -> tuple[ProgramCaus
         edits = smaller
     else:
         edits = cause.remedies
-    offers_batch = any("batch" in remedy.change for remedy in edits)
-    offers_checkpoints = any("checkpoint" in remedy.change for remedy in edits)
-    # Do not repeat an exact edit of the program in general terms.
-    rest = []
+    return cause, (*workspace, *smaller, *_not_among(edits, by_hand))
+
+
+def _not_among(edits: Sequence[Remedy], by_hand: Iterable[Remedy]) -> Iterator[Remedy]:
+    """Changes in general terms that no edit of the program makes exactly."""
+    texts = " ".join(edit.change for edit in edits)
+    offered = [what for what in ("batch", "checkpoint") if what in texts]
     for remedy in by_hand:
-        is_offered = (offers_batch and "batch" in remedy.change) or (
-            offers_checkpoints and "checkpoint" in remedy.change
-        )
-        if not is_offered:
-            rest.append(remedy)
-    return cause, (*workspace, *smaller, *rest)
+        if not any(what in remedy.change for what in offered):
+            yield remedy
 
 
 def is_leaking(found: Explanation) -> bool:

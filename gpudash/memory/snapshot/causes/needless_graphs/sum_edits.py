@@ -274,13 +274,16 @@ class _Accumulation:
                 numbers.update(map(ast.unparse, node.targets))
             if isinstance(node, ast.Global | ast.Nonlocal | ast.Yield | ast.YieldFrom):
                 return False
-        # An `if` on the sum may skip the backward pass, which would already have run.
+        return not self._is_decided_by(names | numbers) and not any(_reads(term, names) for term in self.terms)
+
+    def _is_decided_by(self, names: set[str]) -> bool:
+        """Whether an ``if`` on one of these may skip the backward pass, which would already have run."""
         for node in ast.walk(self.scope):
-            if not isinstance(node, ast.If | ast.While) or not _reads(node.test, names | numbers):
+            if not isinstance(node, ast.If | ast.While) or not _reads(node.test, names):
                 continue
             if any(inner is self.backward or isinstance(inner, _LEAVES_ROUND) for inner in ast.walk(node)):
-                return False
-        return not any(_reads(term, names) for term in self.terms)
+                return True
+        return False
 
     @cached_property
     def _resets(self) -> list[ast.Assign]:
