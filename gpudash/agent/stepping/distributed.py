@@ -258,9 +258,7 @@ class Distributed:
     def _measured_on_stream(self, owner: Any, name: str, *, of_torch: bool = False) -> Callable[[], None]:
         """Record events around each call of a method; with ``of_torch`` only around calls from torch's distributed
         code."""
-        method = None
-        if owner is not None:
-            method = vars(owner).get(name)
+        method = None if owner is None else vars(owner).get(name)
         if method is None:
             return undo_nothing
 
@@ -282,9 +280,7 @@ class Distributed:
 
     def _timed(self, owner: Any, name: str, spent: Callable[[float], None]) -> Callable[[], None]:
         """Measure how long each call of a method takes on the training thread."""
-        method = None
-        if owner is not None:
-            method = vars(owner).get(name)
+        method = None if owner is None else vars(owner).get(name)
         if method is None:
             return undo_nothing
 

@@ -311,7 +311,9 @@ def _room_on(device: Device, machine: Machine, store: Store) -> Target:
         raise ValueError(f"What a run takes of {device.name} is not predicted: its allocator is not CUDA's.")
     settings = AllocatorSettings.parse(allocator_text())
     free = machine.latest(device.uuid, "free_bytes")
-    reserved, allocated = (_allocator_bytes(store, name, device.name) for name in ("reserved_bytes", "allocated_bytes"))
+    with store.lock:
+        reserved = store.latest("allocator", "reserved_bytes", device.name).size
+        allocated = store.latest("allocator", "allocated_bytes", device.name).size
     idle = 0
     if reserved is not None and allocated is not None:
         idle = reserved - allocated
@@ -398,8 +400,3 @@ def empty_target(card: SimulatedCard, settings: AllocatorSettings) -> Target:
         architecture=architecture_of(gpu),
         product=gpu.product,
     )
-
-
-def _allocator_bytes(store: Store, metric: str, device: str) -> int | None:
-    with store.lock:
-        return store.latest("allocator", metric, device).size

@@ -228,10 +228,6 @@ class _Undoing:
         self._held[piece.address] = piece
         insort(self._begins, piece.address)
 
-    def _take(self, address: int) -> Piece:
-        del self._begins[bisect_left(self._begins, address)]
-        return self._held.pop(address)
-
     def came(self, event: int, address: int, size: int) -> None:
         """Undo an event that added memory; parts of it may since have been removed from an expandable segment."""
         # Start with the last piece at or below the address: it may overlap the added range.
@@ -250,7 +246,8 @@ class _Undoing:
             self.disagreeing += 1
             return
         for piece in found:
-            self._take(piece.address)
+            del self._begins[bisect_left(self._begins, piece.address)]
+            del self._held[piece.address]
             begin = max(address, piece.address)
             last = min(end, piece.address + piece.size)
             # Parts outside of the range existed before this event, and stay held further back in time.
