@@ -18,7 +18,7 @@ from torch import nn
 from gpudash.memory.allocator import AllocationRefused
 from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.simulator.device.backend import Backend
-from gpudash.simulator.device.naming import DEVICE
+from gpudash.simulator.device.naming import DEVICE, device_of, naming
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.simulator.device.tracking import tensors_in
 from gpudash.workloads.lines.trace import LineBlock, LineFailure, LineMoment, LinesTrace
@@ -105,7 +105,7 @@ class LineRunner:
                 (),
                 LineFailure(line, type(error).__name__, _one_line(str(getattr(error, "msg", error)))),
             )
-        gpu = torch.device(DEVICE, 0)
+        gpu = torch.device(naming.shown, 0)
         namespace: dict[str, Any] = {"__name__": "__main__", "torch": torch, "nn": nn, "gpu": gpu}
         torch.manual_seed(0)
         torch.set_default_device(gpu if self._on_gpu else None)
@@ -221,7 +221,7 @@ class LineRunner:
     def _name(self, namespace: dict[str, Any]) -> None:
         """Record which variable refers to which block now."""
         for name, tensor in _variables(namespace):
-            if tensor.device.type != DEVICE:
+            if device_of(tensor).type != DEVICE:
                 continue
             backed = self._engine.storages.block(tensor.untyped_storage())
             block = None
