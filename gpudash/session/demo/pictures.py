@@ -26,6 +26,9 @@ MOST_BLOCKS = 4
 SMALL = 0.01
 """An unnamed block with a smaller share of the memory held is not mentioned."""
 
+OTHERS = "reference"
+"""The colour of several blocks together: that of none of them, so that it stays as they change."""
+
 NOT_MEASURED = "not measured"
 """The figure of a line that was ended before it reported anything."""
 
@@ -360,15 +363,14 @@ def _title(moments: Sequence[LineMoment], place: int) -> str:
 
 
 def _block(block: LineBlock, colours: _Colours) -> StageBlock:
-    name = block.name
+    remarks = []
     if block.count > 1 and not block.workspace:
-        name = f"{block.name} ×{block.count}"
-    remark = ""
+        remarks.append(f"{block.count} blocks")
     if not block.named:
-        remark = "no name"
+        remarks.append("no name")
     elif block.fresh and not block.workspace:
-        remark = "being made"
-    return StageBlock(name, float(block.bytes), colours.of(block), block.named, remark)
+        remarks.append("being made")
+    return StageBlock(block.name, float(block.bytes), colours.of(block), block.named, ", ".join(remarks))
 
 
 def _block_cards(held: Sequence[StageBlock], moment: LineMoment | None) -> tuple[StageBlock, ...]:
@@ -398,7 +400,7 @@ def combined(held: Sequence[StageBlock], most: int = MOST_BLOCKS) -> tuple[Stage
     remark = ""
     if len(others) == 2:
         remark = f"{others[0].name}, {others[1].name}"
-    rest = StageBlock(f"{len(others)} more", sum(block.bytes for block in others), others[0].kind, remark=remark)
+    rest = StageBlock(f"{len(others)} more", sum(block.bytes for block in others), OTHERS, remark=remark)
     return (*(block for block in found if block in by_size[: most - 1]), rest)
 
 
