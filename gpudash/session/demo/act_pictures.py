@@ -120,8 +120,12 @@ def precision_pictures(scene: Scene, played: PlayedScene) -> list[StagePicture]:
     def drawn(acts: Sequence[RunAct], runs: Sequence[Run | None], at: int) -> StagePicture:
         chart = StageChart("PEAK OF TENSORS", (), None, "the same training each time", reaches=PEAKS_REACH)
         picture = StagePicture(scene.title, blocks_title="AT THE PEAK", chart=chart)
-        picture = _with_columns(picture, acts, [_peak_block(run) for run in runs[: at + 1]], at)
+        known = [_peak_block(run) for run in runs[: at + 1]]
+        picture = _with_columns(picture, acts, known, at)
         sentence, tone, remark = _training_sentence(acts, runs, at, played, precisions)
+        block = known[at] if at < len(known) else None
+        if block is not None and at + 1 < len(acts):
+            sentence = f"{acts[at].label} takes {size_text(block.bytes)} at its peak."
         return replace(picture, sentence=sentence, tone=tone, remark=remark)
 
     return _of_runs(scene, played, drawn)

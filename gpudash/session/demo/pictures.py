@@ -363,14 +363,15 @@ def _title(moments: Sequence[LineMoment], place: int) -> str:
 
 
 def _block(block: LineBlock, colours: _Colours) -> StageBlock:
-    remarks = []
-    if block.count > 1 and not block.workspace:
-        remarks.append(f"{block.count} blocks")
+    several = block.count > 1 and not block.workspace
+    remark = ""
     if not block.named:
-        remarks.append("no name")
+        remark = f"{block.count} unnamed" if several else "no name"
+    elif several:
+        remark = f"{block.count} blocks"
     elif block.fresh and not block.workspace:
-        remarks.append("being made")
-    return StageBlock(block.name, float(block.bytes), colours.of(block), block.named, ", ".join(remarks))
+        remark = "being made"
+    return StageBlock(block.name, float(block.bytes), colours.of(block), block.named, remark)
 
 
 def _block_cards(held: Sequence[StageBlock], moment: LineMoment | None) -> tuple[StageBlock, ...]:

@@ -218,7 +218,9 @@ class StageWindow(QWidget):
         self.stop.setVisible(bool(play.source) and play.working)
         self.stop_run.setVisible(play.busy)
         self.scene.setVisible(not last and not play.busy and (asking or not play.at_end))
-        if not self.editor.isHidden():
+        editing = not self.editor.isHidden()
+        self.leave_key.setVisible(not editing)
+        if editing:
             for button in self.buttons:
                 button.hide()  # what is typed belongs to the editor, which has keys of its own
         self.step_label.setText(self._place())

@@ -133,6 +133,13 @@ def test_a_line_that_was_stopped_has_no_figure_and_no_line_before_it_is_called_t
     assert not any(picture.remark for picture in pictures), "no share of the card is called the most"
 
 
+def test_several_blocks_of_one_origin_are_told_with_how_many_they_are() -> None:
+    kept = (LineBlock("model(x)", 72 * MIB, named=False, count=2), LineBlock("model", 16 * MIB, count=2))
+    trace = LinesTrace(("a = 1",), 320 * MIB, (LineMoment(1, "", 0, kept, (), 0, 88 * MIB),))
+    cards = pictures_of(trace, SCRIPT)[1].blocks
+    assert [(card.name, card.remark) for card in cards] == [("model(x)", "2 unnamed"), ("model", "2 blocks")]
+
+
 def test_what_kernels_keep_is_in_the_sum_of_what_stays_by_its_size() -> None:
     kept = (block("a"), block("b"), LineBlock("workspace", 8 * MIB, workspace=True))
     end = LineMoment(0, "", 0, kept, (), 136 * MIB, 136 * MIB)

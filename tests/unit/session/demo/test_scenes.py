@@ -137,6 +137,8 @@ def test_precisions_are_told_by_memory_and_loss_and_on_a_simulated_gpu_by_no_spe
     assert [line.figure for line in picture.code] == ["40 MiB", "30 MiB", "30 MiB"]
     assert [(block.name, block.remark) for block in picture.blocks][1] == ("bf16", "loss 2.5100")
     assert picture.remark == "simulated: says nothing about speed" and not picture.panels
+    first = PRECISIONS.pictures(PRECISIONS, PlayedScene(tuple(runs), device="sim:0"))[0]
+    assert first.sentence == "fp32 takes 40 MiB at its peak."
     assert PRECISIONS.answer(runs) == 1
     assert "simulated" in picture.corner
 
@@ -206,6 +208,17 @@ def test_a_rung_is_told_by_what_it_saves_and_what_is_spare_of_the_card() -> None
     assert chart is not None and chart.limit == CARD_BYTES
     assert chart.columns[1].bytes == 3 * GIB and not chart.columns[2].blocks
     assert "predicted" in pictures[1].corner and "dry run" in pictures[2].sentence
+
+
+def test_all_rungs_are_in_one_unit_and_blocks_that_are_shown_as_one_have_one_colour() -> None:
+    parts = {"weights": 200 * MIB, "optimizer state": 300 * MIB, "gradients": 100 * MIB, "activations": 90 * MIB}
+    small = replace(estimate(949 * MIB), by_category=parts)
+    large = replace(estimate(7 * GIB), by_category={**parts, "activations": 6 * GIB})
+    results = [RungResult(rung, one) for rung, one in zip(ladder()[1], (large, small), strict=False)]
+    before, *pictures = LADDER.pictures(LADDER, PlayedScene(tuple(results), device="sim:0"))
+    assert [line.figure for line in pictures[0].code][:2] == ["7.00 GiB", "0.93 GiB"]
+    rests = [block for picture in (before, pictures[0]) for block in picture.blocks if block.name.endswith(" more")]
+    assert len(rests) == 2 and rests[0].kind == rests[1].kind
 
 
 def test_the_parts_of_a_rung_beside_its_code_add_up_to_its_column() -> None:
