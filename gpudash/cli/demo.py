@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -161,7 +162,7 @@ class _Steps:
             self._step(picture)
         self._printed = max(self._printed, known)
         if not complete and pictures:
-            self._step(pictures[-1])
+            self._step(replace(pictures[-1], remark=""))  # how far a run has come would be a line a step
 
     def _step(self, picture: StagePicture) -> None:
         console = stdout()

@@ -60,6 +60,14 @@ def test_without_a_display_a_scene_is_told_in_the_terminal(gpudash: Command) -> 
     assert "No error, but x is still on the CPU: its copy had no name and is gone. (instead: x = x.to(gpu))" in words
 
 
+def test_in_the_terminal_a_training_is_one_line_until_it_ends(gpudash: Command) -> None:
+    outcome = gpudash("demo", "--scene", "3")
+    assert outcome.code == 0, outcome.stderr
+    printed = [line.strip() for line in outcome.stdout.splitlines()]
+    waits = [line for line in printed if line.startswith("Training, the batches copied")]
+    assert len(waits) == len(set(waits)) == 3
+
+
 def test_a_scene_whose_run_does_not_reach_its_end_ends_in_one(gpudash: Command) -> None:
     outcome = gpudash("demo", "--scene", "3", "--simulate", "1GiB", "--simulate-others", "1GiB")
     assert outcome.code == 1

@@ -278,7 +278,7 @@ class LineRunner:
             name, named = _name_of(block, now, origin)
             is_fresh = any(block is one for one in fresh)
             found.append(LineBlock(name, block.size, named, is_fresh, 1, block.workspace, origin))
-        taken = {block.name for block in found if block.fresh and block.named}
+        taken = {block.name for block in found if block.fresh and block.named and not block.workspace}
         for place, line_block in enumerate(found):
             if fresh and not line_block.fresh and line_block.name in taken:
                 found[place] = replace(line_block, name=f"{line_block.name}, before")
