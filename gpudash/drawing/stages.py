@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from gpudash.drawing.scene import PlotScene, SceneAxis, SceneCurve, SceneFrame
-from gpudash.units import format_bytes
+from gpudash.units import format_bytes, summed_bytes
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
@@ -69,7 +69,7 @@ class StageColumn:
     @property
     def bytes(self) -> float:
         """Of all its blocks."""
-        return sum(block.bytes for block in self.blocks)
+        return summed_bytes(self.blocks)
 
 
 class StageBox(NamedTuple):
@@ -142,7 +142,8 @@ class StageChart:
     @property
     def shows_limit(self) -> bool:
         """Whether the limit has its place in the plot."""
-        return self.limit is not None and (not self.highest or self.limit <= FAR * self.highest)
+        most = max(self.highest, self.reaches)
+        return self.limit is not None and (not most or self.limit <= FAR * most)
 
     @property
     def unit(self) -> tuple[float, str]:
@@ -173,8 +174,10 @@ class StageChart:
         # so high that above the highest pile its figure has room, and above a limit a little air
         room = plot.height - line * 1.25
         scale = room / most
-        if self.shows_limit and self.limit is not None and self.highest < self.limit:
+        if self.shows_limit and self.limit is not None and max(self.highest, self.reaches) < self.limit:
             scale = min((plot.height - line * 0.5) / self.limit, room / max(self.highest, 1.0))
+            if self.highest and (self.limit - self.highest) * scale < line * 1.25:
+                scale = room / self.limit  # the figure of so high a pile stands above the limit
         width = plot.width / count
         gap = min(4.0, width * 0.02)
         headers, columns, tops = [], [], []

@@ -30,7 +30,12 @@ SIGNS: Mapping[Standing, str] = {
 FILLS = "fills whatever there is"
 """Of a run that is meant to take all memory."""
 
+RAN_OUT_HERE = "out of memory"
+"""Of a card that a run filled before it was refused more: how much is short is not known."""
+
 NOT_ANSWERED = "this run is predicted on its own devices only"
+
+NOT_READ = "its free memory is not known"
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ class CardsAnswer:
             # Where it does not fit, no step is ever taken.
             if standing in ("fits", "uncertain"):
                 time = self.times.get(key)
-            return CardText(standing, found, found.reason, time)
+            return CardText(standing, found, _reason_of(found), time)
         if self.awaited:
             return CardText("asking", earlier)
         if earlier is not None and not self.reason:
@@ -111,6 +116,8 @@ class CardText:
         """The verdict in words: "12.8 GiB spare", "3.1 GiB short", "no answer"."""
         if isinstance(self.estimate, ServerOnCard):
             return self.estimate.verdict
+        if self.standing == "short" and self._spare == 0:
+            return RAN_OUT_HERE
         if self._spare is not None:
             return spare_text(self._spare)
         if self.estimate is not None and self.estimate.fills_memory:
@@ -118,6 +125,13 @@ class CardText:
         if self.standing in ("asking", "unasked"):
             return ""
         return "no answer"
+
+    @property
+    def headline(self) -> str:
+        """The sign with the verdict, or with the reason why there is none: "✓ 12.8 GiB spare", "– fp8 layers …"."""
+        if self.reason:
+            return f"{self.sign} {self.detail}"
+        return f"{self.sign} {self.verdict}".strip()
 
     @property
     def detail(self) -> str:
@@ -139,6 +153,8 @@ class CardText:
             return found.source
         if not found.largest_batch_size:
             return "even batch 1 does not fit"
+        if found.largest_batch_capped:
+            return f"batch {found.largest_batch_size} or more"
         if found.by_line:
             return f"up to batch ≈ {_roughly(found.largest_batch_size)}"
         return f"up to batch {found.largest_batch_size}"
@@ -162,10 +178,10 @@ class CardText:
         meaning = {"fits": "fits", "uncertain": "may fit", "short": "does not fit", "stale": "not for these values"}
         if self._spare is not None and self._spare < 0:
             meaning["uncertain"] = "may not fit"
-        parts = [meaning.get(self.standing, ""), self.verdict, self._doubt, self.detail]
+        parts = [meaning.get(self.standing, ""), self.verdict, self._doubt, self.reason or self.detail]
         if self.time is not None:
             parts += [step_text(self.time), rate_text(self.time), bound_text(self.time)]
-        return ", ".join(dict.fromkeys(part for part in parts if part))
+        return ", ".join(dict.fromkeys(filter(None, parts)))
 
     @property
     def _doubt(self) -> str:
@@ -207,6 +223,15 @@ def _roughly(size: int) -> int:
 
 def _is_borrowed(found: CardEstimate | ServerOnCard) -> bool:
     return isinstance(found, CardEstimate) and found.borrowed
+
+
+def _reason_of(found: CardEstimate | ServerOnCard) -> str:
+    """Why nothing can be said of a card; "" where something can."""
+    if found.reason or isinstance(found, ServerOnCard) or found.fills_memory:
+        return found.reason
+    if found.free_bytes is None:
+        return NOT_READ
+    return ""
 
 
 def _standing(found: CardEstimate | ServerOnCard) -> Standing:

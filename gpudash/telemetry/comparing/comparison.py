@@ -4,11 +4,13 @@ it in words too."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpudash.devices.names import badged_name
+from gpudash.devices.known_gpus import SIMULATED_PREFIX
+from gpudash.devices.names import badged_name, known_product
 from gpudash.devices.simulated_cards import card_label, exact_text
 from gpudash.specs import workloads
 from gpudash.telemetry.comparing.curves import ComparedRun
@@ -77,7 +79,20 @@ class Field:
     @property
     def labels(self) -> list[str]:
         """The values in words."""
-        return [self._label(value) for value in self.values]
+        return list(map(self._label, self.values))
+
+    @property
+    def short_labels(self) -> list[str]:
+        """The same, each path in them with only the end that tells it from the others: "…/b/train.py".
+
+        Of commands and devices that differ, what all begin or end with is left out.
+        """
+        labels = self.labels
+        if self.differs and self.name in ("command", "device", "GPU") and None not in self.values:
+            labels = [" ".join(parts) for parts in _apart([label.split() for label in labels])]
+        paths = {path for label in labels for path in _PATH.findall(label)}
+        short = [_PATH.sub(lambda found: _path_end(found[0], paths), label) for label in labels]
+        return [text.replace("… …", "…") for text in short]
 
     def _label(self, value: Any) -> str:
         if self.name == "simulate" and isinstance(value, list | tuple):
@@ -86,6 +101,8 @@ class Field:
             return _card_text(value)
         if self.name == "device" and isinstance(value, str):
             return badged_name(value)
+        if self.name == "GPU" and isinstance(value, str) and value.startswith(SIMULATED_PREFIX):
+            return f"{known_product(value) or 'own size'} (simulated)"
         if self.size and isinstance(value, int) and not isinstance(value, bool):
             return format_bytes(value)
         if self.name == "edit" and isinstance(value, str):
@@ -150,7 +167,7 @@ class Comparison:
         return {
             "a": _run(self.a),
             "b": _run(self.b),
-            "figures": [_figure(difference) for difference in self.differences],
+            "figures": list(map(_figure, self.differences)),
             "specs": _pairs(self.changed),
             "machine": _pairs(field for field in self.machine if field.differs),
             "worse": self.worse(tolerance or 0.0),
@@ -186,7 +203,7 @@ def _spec_fields(run: ComparedRun) -> Mapping[str, Any]:
 def spec_fields(runs: Sequence[ComparedRun]) -> list[Field]:
     """The fields of the runs' specs, differing ones first."""
     sizes = {name for run in runs for name in _sizes(run.view.workload)}
-    return _fields([_spec_fields(run) for run in runs], sizes)
+    return _fields(list(map(_spec_fields, runs)), sizes)
 
 
 def machines(runs: Sequence[ComparedRun]) -> list[Field]:
@@ -300,11 +317,11 @@ def headline(comparison: Comparison) -> str:
         # Worse before better: that is what a reader must act on.
         named = [difference for difference in found if difference.judgement == judgement]
         if named:
-            sentences.append(f"{judgement.capitalize()} in B: {listed([_change(d) for d in named], _NAMED)}.")
+            sentences.append(f"{judgement.capitalize()} in B: {listed(list(map(_change, named)), _NAMED)}.")
     neither = [difference for difference in found if difference.verdict in ("more", "less")]
     neither = [difference for difference in neither if difference.judgement not in ("worse", "better")]
     if neither:
-        sentences.append(f"Different in B: {listed([_change(d) for d in neither], _NAMED)}.")
+        sentences.append(f"Different in B: {listed(list(map(_change, neither)), _NAMED)}.")
     same, unclear = (sum(difference.verdict == verdict for difference in found) for verdict in ("same", "unclear"))
     if not found:
         sentences.append("They have no figure in common.")
@@ -315,6 +332,37 @@ def headline(comparison: Comparison) -> str:
     if unclear:
         sentences.append(f"{unclear} {'is' if unclear == 1 else 'are'} too noisy to tell.")
     return " ".join(sentences)
+
+
+_PATH = re.compile(r"(?<![^\s=:,'\"])(?:/[^\s=:,'\"/]+){2,}")
+"""A whole path with a folder, in a command or as the value of a flag."""
+
+
+def _apart(rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+    """The rows without what all of them begin and end with, for which there is "…".
+
+    At least one part stays of each, and the name of a flag whose value differs.
+    """
+    shortest = min(map(len, rows))
+    begin = 0
+    while begin < shortest - 1 and len({row[begin] for row in rows}) == 1:
+        begin += 1
+    if begin and rows[0][begin - 1].startswith("-"):
+        begin -= 1
+    end = 0
+    while end < shortest - 1 - begin and len({row[-1 - end] for row in rows}) == 1:
+        end += 1
+    return [["…"][:begin] + list(row[begin : len(row) - end]) + ["…"][:end] for row in rows]
+
+
+def _path_end(path: str, others: Collection[str]) -> str:
+    """The shortest end of a path, in whole names, that none of the others has."""
+    names = path.split("/")
+    for count in range(1, len(names) - 1):
+        end = "/".join(["", *names[-count:]])
+        if not any(other.endswith(end) for other in others if other != path):
+            return f"…{end}"
+    return path
 
 
 def _edit_text(patch: str) -> str:
@@ -347,7 +395,7 @@ def _field_texts(changed: Sequence[Field]) -> list[str]:
     """Each field with its value in each run."""
     texts = []
     for field in changed:
-        values = ", ".join(f"{label} in {letter}" for label, letter in zip(field.labels, LETTERS, strict=False))
+        values = ", ".join(f"{label} in {letter}" for label, letter in zip(field.short_labels, LETTERS, strict=False))
         texts.append(f"{field.name.replace('_', ' ')} ({values})")
     return texts
 
@@ -359,7 +407,7 @@ def differences_text(runs: Sequence[ComparedRun]) -> str:
         return f"All {len(runs)} were asked the same."
     if _are_different_programs(changed):
         return DIFFERENT_PROGRAMS
-    return f"The {len(runs)} runs differ in {listed([_difference_text(field) for field in changed], _NAMED)}."
+    return f"The {len(runs)} runs differ in {listed(list(map(_difference_text, changed)), _NAMED)}."
 
 
 def _difference_text(field: Field) -> str:

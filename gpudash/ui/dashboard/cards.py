@@ -228,6 +228,7 @@ class Card(QFrame):
         self._compact: bool | None = None
         self._simulated = False
         self._full_name = ""
+        self._details = ""
         self._names: Sequence[str] = ("", "")
         self._all_facts: Sequence[str] = ()
         self.set_compact(False)
@@ -246,6 +247,7 @@ class Card(QFrame):
         self._text = text
         set_role(self._fit_verdict_text, FIT_ROLES.get(text.standing, "muted"))
         self.setAccessibleDescription(text.sentence)
+        self._show_tip()
         self._fit()
 
     def set_palette(self, palette: Palette) -> None:
@@ -279,7 +281,12 @@ class Card(QFrame):
         else:
             marked = content.device
         self.setAccessibleName(f"{marked}, {content.product}: {text} {content.memory_name}")
-        self.setToolTip(plain_tip(f"{self._full_name}\n{content.details}".strip()))
+        self._details = content.details
+        self._show_tip()
+
+    def _show_tip(self) -> None:
+        """Show name, verdict and details in the tooltip: the card may have no room for why there is no verdict."""
+        self.setToolTip(plain_tip("\n".join(filter(None, (self._full_name, self._details, self._text.sentence)))))
 
     @property
     def facts(self) -> Sequence[str]:
@@ -320,13 +327,20 @@ class Card(QFrame):
         room -= self._used.sizeHint().width()
         metrics = self._fit_verdict_text.fontMetrics()
         figures = self._total.fontMetrics()
-        forms = [f"{known.sign} {known.verdict}", f"{known.sign} {known.size}", known.sign]
+        forms = [known.headline, f"{known.sign} {known.size}", known.sign]
         if known.standing == "asking" and not known.size:
             forms = ["predicting…"]  # three dots alone are too faint to notice
         ways = [(form.strip(), total) for form in forms[:2] for total in self._total_texts]
         if known.standing != "asking":
             # Without a total rather than without a verdict, and with the sign alone only if nothing else fits.
             ways += [(form.strip(), total) for form in forms for total in ("", *self._total_texts)]
+        if known.reason:
+            # Whole without the total, else as much as there is room for beside it: the tooltip has both.
+            beginning = metrics.elidedText(
+                known.headline, Qt.TextElideMode.ElideRight, room - figures.horizontalAdvance(self._total_texts[-1])
+            )
+            ways = [(known.headline, total) for total in (*self._total_texts, "")]
+            ways += [(beginning, self._total_texts[-1]), (known.sign, "")]
         fitting = (way for way in ways if metrics.horizontalAdvance(way[0]) + figures.horizontalAdvance(way[1]) <= room)
         text, total = next(fitting, ("", self._total_texts[0]))
         self._total.setText(total)
@@ -356,6 +370,8 @@ class Card(QFrame):
 def _names(content: CardContent) -> Sequence[str]:
     """The name of a card, then shorter ones, down to the device alone."""
     product = content.product.split(", ")[0]
+    if content.device.endswith(f" · {product}"):  # a program's own card is called by it already
+        return content.device, content.device
     beginnings = [first_words(product, count) for count in range(len(product.split(" ")), SHORT_NAME_WORDS - 1, -1)]
     products = dict.fromkeys((content.product, product, *beginnings))
     return (*(f"{content.device} · {name}" for name in products), content.device)
@@ -445,8 +461,7 @@ class DeviceCards(QScrollArea):
         menu = QMenu(self)
         for member in self._shown[key].members:
             text = self._texts.get(member.key, CardText("unasked"))
-            verdict = f"{text.sign} {text.verdict}".strip()
-            action = menu.addAction(without_mnemonics("\t".join(filter(None, (_member_text(member), verdict)))))
+            action = menu.addAction(without_mnemonics("\t".join(filter(None, (_member_text(member), text.headline)))))
             action.setCheckable(True)
             action.setChecked(member.key == self._selected)
             action.triggered.connect(partial(self.chosen.emit, member.key))

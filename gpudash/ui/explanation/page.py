@@ -12,9 +12,12 @@ from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication, QFrame, QPushButton, QWidget
 
-from gpudash.devices.names import SIMULATED_PRODUCT, shown_name
+from gpudash.devices.names import known_product, shown_name
+from gpudash.devices.simulated_cards import card_label, exact_text
 from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.memory.explaining.explanation_text import (
+    GROWTH,
+    GROWTH_TIP,
     evidence_text,
     growth_text,
     place,
@@ -45,7 +48,7 @@ from gpudash.ui.widgets.layouts import in_column, in_halves, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, without_mnemonics
 from gpudash.ui.widgets.tables import Column
 from gpudash.ui.widgets.text_size import scaled
-from gpudash.units import format_bytes, format_clock, format_count
+from gpudash.units import format_bytes, format_clock, format_count, summed_bytes
 
 BEFORE_RATIO, AFTER_RATIO = 0.03, 0.05
 """Fractions of the run's duration shown before its start and after its end."""
@@ -77,7 +80,7 @@ COLUMNS = (
     OWN,
     TOTAL,
     COUNT,
-    Column("per step", right=True, tip="Bytes that stay behind at every step"),
+    Column(GROWTH, right=True, tip=GROWTH_TIP),
     Column("what"),
     WHERE,
 )
@@ -391,11 +394,7 @@ class ExplanationHeader(CauseHeader):
         what = "OUT OF MEMORY AT"
         if found.requested_bytes is None:
             what = "MEMORY AT"
-        if found.product in ("", SIMULATED_PRODUCT):
-            product = ""
-        else:
-            product = f" · {found.product}"
-        self.show_cause(found, f"{what} {format_clock(found.time_s)} · {whose}{shown_name(found.device)}{product}")
+        self.show_cause(found, f"{what} {format_clock(found.time_s)} · {whose}{_device_text(found)}")
         remedies = found.remedies
         note = found.remedies_note
         if shown_remedy is not None:
@@ -407,6 +406,14 @@ class ExplanationHeader(CauseHeader):
             remedies, note, commanding=commanding, searching=searching, runnable=runnable, follow=follow
         )
         self.remedies.setVisible(found.requested_bytes is not None and bool(remedies or note or searching))
+
+
+def _device_text(found: Explanation) -> str:
+    """The device with its card, which tells several simulated ones apart: "sim:0 (SIMULATED 24 GiB)"."""
+    if not found.simulated:
+        return " · ".join(filter(None, (shown_name(found.device), found.product)))
+    card = known_product(found.product) or card_label(exact_text(found.capacity_bytes))
+    return shown_name(found.device, card)
 
 
 class OwnersPanel(QFrame):
@@ -530,18 +537,18 @@ def _wanted(owner: Owner, choice: Choice) -> bool:
 def _size(owners: Sequence[Owner], choice: Choice) -> int:
     if choice.by_total:
         return _total(owners)
-    return sum(owner.bytes for owner in owners)
+    return summed_bytes(owners)
 
 
 def _total(owners: Sequence[Owner]) -> int:
     """The total of a single line. For several lines, a lower bound: their own sum, or the largest total if greater."""
     # Totals of nested lines count the same bytes, so they cannot be added up.
-    return max(sum(owner.bytes for owner in owners), *(owner.total_bytes for owner in owners))
+    return max(summed_bytes(owners), *(owner.total_bytes for owner in owners))
 
 
 def _row(name: str, owners: Sequence[Owner], choice: Choice) -> OwnerRow:
     largest = max(owners, key=lambda owner: owner.bytes)
-    own = sum(owner.bytes for owner in owners)
+    own = summed_bytes(owners)
     growth = sum(owner.growth_per_step or 0.0 for owner in owners)
     stride = 1.0
     strides = {owner.growth_stride for owner in owners if owner.growth_per_step}

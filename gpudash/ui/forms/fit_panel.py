@@ -67,6 +67,7 @@ HEADLINE_SIZES = (4 / 3, 11 / 9, 1.0)
 """Font sizes of the verdict relative to the font, largest first; the first that fits is used."""
 
 PREDICTING = "predicting…"
+NOTHING_YET = "nothing to predict yet"
 
 BAR_HEIGHT = 16
 """Height of the bar in logical pixels."""
@@ -335,6 +336,11 @@ class FitPanel(QWidget):
         self.withdraw(change)
         self._set_lines(need)
 
+    def show_missing(self, message: str) -> None:
+        """Ask for what is missing before anything can be predicted."""
+        self.show_reason(message, "")
+        self._set_headline("none", NOTHING_YET)
+
     def show_reason(self, message: str, remedy: str) -> None:
         """Show why nothing can be predicted."""
         self._prediction, self._reason, self._whole = None, True, True
@@ -429,7 +435,7 @@ class FitPanel(QWidget):
             self._ranks.setText("\n" * self._ranks.text().count("\n"))
             self._ranks.setVisible(self._ranks.isVisibleTo(self) and not self._reason)
             return
-        lines = [line for line in (*prediction.rank_lines, prediction.lower_bound, prediction.assumed) if line]
+        lines = list(filter(None, (*prediction.rank_lines, prediction.lower_bound, prediction.assumed)))
         self._ranks.setText("\n".join(lines))
         self._ranks.setVisible(bool(lines))
 

@@ -21,7 +21,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gpudash.devices.names import Device
+from gpudash.devices.names import Device, names_in
 from gpudash.memory.watching.growth import Forecast
 from gpudash.session.watching.program import StopProgress
 from gpudash.specs import DEFAULT_WORKLOAD, ModelSpec, Spec, flag, workloads
@@ -58,6 +58,8 @@ DEVICE_TEXT = "Where the workload runs"
 PRESSED = "after {button} was pressed in the window"
 
 ANYWAY, NOT_READY = "Ready to start anyway", "choose a script first"
+INVALID = "correct the form first"
+NOTHING_YET = "Nothing to run yet."
 """What is said without a run where the prediction advises against one, and where no script is chosen."""
 
 HAS_ENDED = "The run had just ended, so there was nothing to stop; press again to start another."
@@ -240,7 +242,7 @@ class WorkloadPanel(QFrame):
         self._offer_to_form()
         # During a run, keep showing the run's device, whatever the user chose before.
         kept = self._one_shown if self._locked else self._wanted_device
-        if any(device.name == kept for device in devices):
+        if self._offers(kept):
             self._one_shown = str(kept)
         else:
             self._one_shown = preferred
@@ -304,9 +306,12 @@ class WorkloadPanel(QFrame):
             self.form.leave_ranks_without(name)
         self.choose_device(name)
 
+    def _offers(self, name: str | None) -> bool:
+        return any(device.name == name for device in self._devices)
+
     def choose_device(self, name: str) -> None:
         """Select the device called ``name`` if it is offered; a run on several devices keeps them."""
-        if any(device.name == name for device in self._devices):
+        if self._offers(name):
             self._wanted_device = self._one_shown = name
             self._show_device()
             self._device_changed()
@@ -421,7 +426,7 @@ class WorkloadPanel(QFrame):
         self.workload.setAccessibleDescription(text)
 
     def _device_picked(self, value: str) -> None:
-        if any(device.name == value for device in self._devices):
+        if self._offers(value):
             self._wanted_device = value
         self._choice_changed()
         self.device_chosen.emit(self.device_name)
@@ -728,7 +733,7 @@ class WorkloadPanel(QFrame):
         value = self.device.currentData()
         if not isinstance(value, str) or value == OTHERS:
             return
-        one = any(device.name == value for device in self._devices)
+        one = self._offers(value)
         if one:
             self._one_shown = value
         form = None
@@ -794,7 +799,7 @@ class WorkloadPanel(QFrame):
             cautions = spec.cautions(self.device_name)
             if not self._running or self.is_isolated() or spec.rank_devices:
                 cautions = [text for text in cautions if not isinstance(text, StopCaution)]
-            return " ".join([*cautions, *(_sentence(text) for text in refusals)])
+            return " ".join([*cautions, *map(_sentence, refusals)])
         errors = self.form.errors()
         text = (errors.get("", "") or errors.get("devices", "")).removeprefix(f"{flag('devices')} ")
         # Longest names first: "--batch" is also the beginning of "--batch-size".
@@ -808,10 +813,7 @@ class WorkloadPanel(QFrame):
         if anyway:
             self.progress.idle = ANYWAY
         elif not self.ready:
-            wrong = self.correction
-            if self.watching:
-                wrong = self.script.correction
-            self.progress.idle = _sentence(wrong or NOT_READY)
+            self.progress.idle = self._unready_text()
         self.button.show_state(
             running=self._running and not self._searching,
             stopping=self._stopping,
@@ -823,12 +825,21 @@ class WorkloadPanel(QFrame):
             start_tip=f"Start anyway (F5): {self._forecast}" if anyway else self.start_text(),
         )
 
+    def _unready_text(self) -> str:
+        """Why nothing can be started, in a sentence."""
+        if self.watching:
+            return _sentence(self.script.correction or NOT_READY)
+        spec = self.form.spec()
+        if spec is not None and spec.missing:
+            return NOTHING_YET  # what is missing is shown in place of the prediction
+        return _sentence(self.correction or INVALID)
+
     def start_text(self) -> str:
         """What starting would do, or why nothing can be started."""
         if not self.watching:
             wrong = next(iter(self.form.errors().items()), None)
             if wrong is None:
-                refusals = " ".join(_sentence(text) for text in self._refusals())
+                refusals = " ".join(map(_sentence, self._refusals()))
                 return refusals or "Run the workload on the chosen device (F5)"
             name, why = wrong
             if name:
@@ -866,7 +877,7 @@ def put_into_panel(run: RunView, panel: WorkloadPanel, devices: Sequence[Device]
     known = {name: value for name, value in run.spec.items() if name in panel.form.spec_type.model_fields}
     left_out = sorted(set(run.spec) - set(known))
     # Ranks of a recording are identified by their devices, some of which may not exist here.
-    ranks = [name.strip() for name in str(known.get("devices") or "").split(",") if name.strip()]
+    ranks = names_in(known)
     several = bool(ranks) and isinstance(panel.form, ParallelForm)
     if several:
         said = _missing_ranks(ranks, devices)

@@ -340,7 +340,8 @@ def session_shape(store: Store, specs: Sequence[PlotSpec], columns: int) -> Sess
     if not known:
         return None
     extents = [extent for series in known if (extent := series.extent()) is not None]
-    start, end = min(first for first, _ in extents), max(last for _, last in extents)
+    begins, ends = zip(*extents, strict=True)
+    start, end = min(begins), max(ends)
     if start >= end:
         return None
     runs = tuple((run.began_s, end if run.ended_s is None else run.ended_s) for run in store.runs)
@@ -402,7 +403,8 @@ class FrameReader:
     def _read_s(self, span: tuple[float, float]) -> float | None:
         """The time of the readout's values: the cursor's, or the end of the shown range; ``None`` for now.
 
-        If a run ends within the right margin of the range, the values are those of its end, as few exist after it.
+        If a run ends within the right margin of the range, the values are those of its end, as few exist after it. The
+        same holds for a program that has ended, while its run goes on to find out what would have fitted.
         """
         if self._view.cursor_s is not None:
             return self._view.cursor_s
@@ -410,6 +412,8 @@ class FrameReader:
             return None
         left, right = span
         run = run_in_view(self._store, span)
+        if run is not None and run.ended_s is None and run.workload == WATCH and self._view.held:
+            return run.stepped_s or right  # a run that goes on is held once its program has ended
         if (
             # The margin after the end of a run is only for looks: there, the values at its end are of interest.
             run is not None
@@ -426,7 +430,7 @@ class FrameReader:
 
     def _read_plot(self, plot: PlotRequest, span: tuple[float, float]) -> PlotPoints:
         """What ``plot`` shows of ``span``, thinned to its columns."""
-        points = PlotPoints(levels=[self._levels.of(line) for line in plot.spec.lines])
+        points = PlotPoints(levels=list(map(self._levels.of, plot.spec.lines)))
         found = {curve.name: series for curve in plot.curves if (series := self._store.series(*curve.key)) is not None}
         for curve in plot.curves:
             series = found.get(curve.name)
