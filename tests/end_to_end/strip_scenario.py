@@ -57,7 +57,7 @@ def strip(player: Player) -> Steps:
     yield player.frames(8)
     player.seen["ran_out"] = said(player)
     yield from player.pictures("ran-out")
-    window.menus.actions["run.start"].trigger()  # there, Stop leaves the search for what would have fitted
+    dashboard.panel.end_search.click()
     yield player.run_ended
     yield player.frames(8)
     player.seen["failed"] = said(player)

@@ -72,7 +72,7 @@ def test_the_terminal_tells_the_cause_before_anything_else(gpudash: Command) -> 
     assert "out of memory" in lines[0]
     assert "is idle inside PyTorch but in pieces" in lines[1]
     assert lines[2].startswith("The last request was")
-    for title in ("Would have fitted", "What filled it", "Who allocated it"):
+    for title in ("This would have fit", "What filled it", "Who allocated it"):
         assert title in lines
     assert any("--until cap --cap" in line and "by dry run" in line for line in lines)
     assert not any("expandable segments" in line for line in lines), "the run would only have gone on to the end"

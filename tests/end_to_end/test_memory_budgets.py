@@ -27,7 +27,7 @@ def test_budgets_pass_fail_with_what_filled_the_memory_or_say_what_is_wrong(tmp_
     over = printed[printed.index("_ test_four_outputs_are_too_many _") :]
     assert "OutOfMemoryError" in over
     assert "The test has 512 MiB of sim:0 (SIMULATED)." in over
-    assert re.search(r"The last request was 64 MiB .*training\.py:\d+.*; .* too little was free", over)
+    assert re.search(r"The last request was 64 MiB .*training\.py:\d+.*; .* short", over)
     assert "What filled it" in over and re.search(r"context +300 MiB", over)
     assert re.search(r"192 MiB +192 MiB +3 +other tensors +training\.py:\d+ ", over)
     assert "gpudash/simulator" not in over.partition("GPU memory")[0], "the traceback ends in the program's own code"

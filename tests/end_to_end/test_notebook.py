@@ -112,7 +112,7 @@ def test_a_cell_that_runs_out_ends_with_its_own_frames_and_the_reason(tmp_path: 
     assert "simulated_gpu" not in frames
     explained = texts(failed)
     assert "In[4], line 5: write kept.append(out.detach().cpu())" in explained
-    assert "Would have fitted" in explained
+    assert "This would have fit" in explained
     assert "In[4], line 4" in texts(failed, "text/html")
     last = texts(held).splitlines()[-1]
     assert last.startswith("the last traceback")

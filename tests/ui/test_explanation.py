@@ -400,7 +400,7 @@ def test_the_report_is_copied_as_text(window: MainWindow) -> None:
     window.workspace.dashboard.explanation.page.copy_report()
     text = QGuiApplication.clipboard().text()
     assert text.splitlines()[0] == window.workspace.dashboard.explanation.page.explanation.headline  # type: ignore[union-attr]
-    assert "Would have fitted" in text and "--batch 24" in text
+    assert "This would have fit" in text and "--batch 24" in text
 
 
 def test_the_page_follows_the_theme(window: MainWindow) -> None:
@@ -572,7 +572,7 @@ def test_what_cannot_be_applied_here_is_words_and_no_button(row: RemediesView) -
         commanding=False,
     )
     assert seen(row) == []
-    assert seen(row, QLabel) == ["Would have fitted:", "batch 0 (1.00 GiB)", "a card with 4 GiB (3.00 GiB)"]
+    assert seen(row, QLabel) == ["This would have fit:", "batch 0 (1.00 GiB)", "a card with 4 GiB (3.00 GiB)"]
 
 
 def test_a_long_note_wraps_below_and_asks_for_no_width(row: RemediesView) -> None:

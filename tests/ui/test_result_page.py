@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from PySide6.QtCore import QPoint, QRect, Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QLabel, QPushButton, QScrollArea, QWidget
+from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QScrollArea, QWidget
 
 from gpudash.memory.predicting.prediction import Prediction
 from gpudash.session.predicting.remedies import SoFar
@@ -18,6 +18,7 @@ from gpudash.telemetry.explanation import Remedy
 from gpudash.telemetry.records import RunEnd, RunStarted
 from gpudash.telemetry.results.outcome import run_figures, size_chart
 from gpudash.ui.dashboard.dashboard import Dashboard
+from gpudash.ui.dashboard.result_page import FiguresAside
 from gpudash.ui.features.palette import _runs
 from gpudash.ui.widgets.labels import WrappingLabel
 from gpudash.ui.window.main_window import MainWindow
@@ -218,7 +219,7 @@ def test_a_run_that_ran_out_of_memory_says_where_memory_stood_and_what_would_hav
     assert page.isVisible() and not covered(dashboard), "no plot is hidden, least of all the memory's"
     assert page.accessibleDescription() == "SIMULATED · training batch 64 on sim:0, out of memory"
     assert page.figures[:2] == [("memory in use", "1.98 of 2.00 GiB"), ("asked for", "64 MiB")]
-    assert "hidden = self.fc1(hidden)" in page.ending.text and "44 MiB too little was free" in page.ending.text
+    assert "hidden = self.fc1(hidden)" in page.ending.text and "44 MiB short" in page.ending.text
     assert not [button for button in shown_buttons(page) if "batch" in button.text()], "it is still looked for"
     session.apply(explained.remedies(*explained.REMEDIES))
     settle(window)
@@ -538,3 +539,18 @@ def test_a_name_that_is_wider_than_the_page_beside_the_plots_hides_no_figure(ope
             lines = label.text().split("\n")
             assert max(label.fontMetrics().horizontalAdvance(word) for word in lines[0].split(" ")) <= label.width()
     assert [value for name, value in page.figures if name == "time"]
+
+
+@pytest.mark.parametrize("height", [100, 600])
+def test_names_and_long_values_beside_the_plots_are_shown_whole(window: MainWindow, height: int) -> None:
+    aside = FiguresAside()
+    aside.setParent(window)
+    figures = [("memory in use", "1.00 of 1.00 GiB"), ("asked for", "4 MiB, which needs a segment of 20 MiB")]
+    aside.show_figures(figures, [("peak of the whole GPU", "0.88 of 1.00 GiB")], rest=False)
+    aside.resize(232, height)
+    aside.show()
+    QApplication.processEvents()
+    for shown in aside.findChildren(QLabel):
+        least = shown.heightForWidth(shown.width()) if shown.wordWrap() else shown.sizeHint().height()
+        assert shown.height() >= least and shown.width() >= shown.minimumSizeHint().width(), shown.text()
+        assert shown.wordWrap() or shown.width() >= shown.sizeHint().width(), shown.text()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication
 
 from gpudash.session.live.running import A_RUN_IS_ON
-from gpudash.ui.forms.workload_panel import HAS_ENDED, IS_STOPPING
+from gpudash.ui.forms.workload_panel import HAS_ENDED, IS_STOPPING, STARTS_NEXT
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import settle
 from tests.ui.fake_session import FakeSession
@@ -75,8 +76,46 @@ def test_a_program_that_has_ended_does_not_run_while_it_is_found_out_what_would_
 ) -> None:
     panel = window.workspace.dashboard.panel
     session.watched()
-    session.after_end = "Finding out what would have fit (Stop ends the search)"
+    session.after_end = "Finding out what would have fit"
     window.workspace.dashboard.refresh_figures()
     assert panel.progress.label.text() == f"The program has ended.\n{session.after_end}."
     assert panel.snapshot.isHidden()
     assert window.workspace.dashboard.view.held, "what it did stays in view"
+
+
+def test_while_it_is_found_out_what_would_have_fit_the_form_takes_values_and_f5_starts_what_it_holds(
+    window: MainWindow, session: FakeSession
+) -> None:
+    settle(window)
+    panel = window.workspace.dashboard.panel
+    session.watched()
+    window.workspace.dashboard.refresh_figures()
+    assert not panel.workload.isEnabled() and panel.end_search.isHidden()
+    session.after_end = "Finding out what would have fit"
+    window.workspace.dashboard.refresh_figures()
+    assert panel.workload.isEnabled() and not panel.end_search.isHidden()
+    assert panel.button.accessibleName() == "Start run"
+    press(window)
+    press(window)
+    assert STARTS_NEXT in said(window) and calls(session) == ["stop"]
+    session.end()
+    session.after_end = ""
+    window.workspace.dashboard.refresh_figures()
+    QApplication.processEvents()
+    assert calls(session) == ["stop", "start"]
+
+
+def test_the_search_for_what_would_have_fit_can_be_ended_without_another_run(
+    window: MainWindow, session: FakeSession
+) -> None:
+    settle(window)
+    panel = window.workspace.dashboard.panel
+    session.watched()
+    session.after_end = "Finding out what would have fit"
+    window.workspace.dashboard.refresh_figures()
+    panel.end_search.click()
+    session.end()
+    session.after_end = ""
+    window.workspace.dashboard.refresh_figures()
+    QApplication.processEvents()
+    assert calls(session) == ["stop"] and panel.end_search.isHidden()

@@ -82,7 +82,7 @@ class AnnotatedSource:
 
 def change_of(found: Explanation) -> Remedy | None:
     """The first of the remedies that changes the program's source, its command or its variables."""
-    return next((remedy for remedy in ordered(found.remedies) if changes_the_run(remedy)), None)
+    return next((remedy for remedy in ordered(found.remedies, found.verdict) if changes_the_run(remedy)), None)
 
 
 def source_files(found: Explanation, change: Remedy | None, folder: str) -> list[str]:

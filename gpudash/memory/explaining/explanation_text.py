@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from gpudash.memory.allocator.trace import WORKSPACE
-from gpudash.memory.explaining.remedies import AT_LEAST, REPLAY
-from gpudash.memory.explaining.whole_need import changes_the_run, is_capacity
+from gpudash.memory.explaining.remedies import AT_LEAST, REPLAY, is_capacity
+from gpudash.memory.explaining.whole_need import changes_the_run
 from gpudash.memory.explaining.wording import innermost
 from gpudash.memory.predicting.prediction import price
 from gpudash.telemetry.explanation import Evidence, Explanation, Owner, Part, Remedy, every_steps, short, site_name
@@ -59,7 +59,7 @@ def remedies_title(explanation: Explanation) -> str:
 def failure_title(remedies: Sequence[Remedy]) -> str:
     """Title by what is known of a failure's remedies: they fit, they get past the request, or nothing yet."""
     if any(remedy.fits for remedy in remedies) or not remedies:
-        return "Would have fitted"
+        return "This would have fit"
     if any(remedy.verified_by for remedy in remedies):
         return "This request would have succeeded with"
     return "Could be tried"

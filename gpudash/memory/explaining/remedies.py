@@ -8,6 +8,7 @@ cause, the remedy is a higher one: `raised_cap`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -20,7 +21,7 @@ from gpudash.memory.predicting.architecture import WORKSPACE_VARIABLE, workspace
 from gpudash.memory.predicting.estimate import Alternative, Estimate, smallest_card
 from gpudash.memory.predicting.fit import peaks, run_on
 from gpudash.memory.predicting.prediction import change_text
-from gpudash.telemetry.explanation import Explanation, Growth, Part, Remedy
+from gpudash.telemetry.explanation import Explanation, Growth, Part, Remedy, Verdict
 from gpudash.units import GIB, KIB, MIB, available, format_like, needed, summed_bytes
 
 REPLAY = "replay"
@@ -43,6 +44,9 @@ SHARE_OF_ACTIVATIONS = 0.3
 
 AT_LEAST = "at least "
 """Prefix of a capacity that is a lower bound, because the requests after the failed one are unknown."""
+
+_CAPACITY = re.compile(rf"({AT_LEAST})?[\d.,]+ \w+ (of the card|for PyTorch)\b")
+"""Matches a capacity among the remedies."""
 
 ALONE = "without the other processes"
 
@@ -231,19 +235,44 @@ def release_remedy(
     return Remedy(text, predicted_peak_bytes=peak, fits=fits, verified_by=REPLAY, patch=patch)
 
 
-def ordered(remedies: Iterable[Remedy]) -> tuple[Remedy, ...]:
+def ordered(remedies: Iterable[Remedy], verdict: Verdict) -> tuple[Remedy, ...]:
     """The verified remedies first, then the untried ones.
 
     Verified ones begin with changes of the program or its environment that work on the same card, those with which the
     whole run fits first; then larger cards, a lower bound last. What only puts off the failure follows what ends it.
-    """
+    If memory was only fragmented, what keeps the program's results precedes what changes them.
 
-    def rank(remedy: Remedy) -> tuple[bool, bool, bool, bool, bool]:
+    Args:
+        remedies: the remedies.
+        verdict: why memory ran out.
+    """
+    is_fragmented = verdict == "fragmentation"
+
+    def rank(remedy: Remedy) -> tuple[bool, ...]:
         is_change = bool(remedy.patch or remedy.command or remedy.flags or remedy.allocator)
-        is_bound = remedy.change.startswith(AT_LEAST)
-        return not remedy.verified_by, bool(remedy.puts_off), not is_change, not remedy.fits, is_bound
+        if is_fragmented:
+            is_change = is_change or not is_capacity(remedy)
+        changes_results = is_fragmented and remedy.changes_training
+        return (
+            not remedy.verified_by,
+            bool(remedy.puts_off),
+            not is_change,
+            not remedy.fits,
+            changes_results,
+            is_bound(remedy),
+        )
 
     return tuple(sorted(remedies, key=rank))
+
+
+def is_bound(remedy: Remedy) -> bool:
+    """Whether a remedy is only a lower bound for the capacity."""
+    return remedy.change.startswith(AT_LEAST)
+
+
+def is_capacity(remedy: Remedy) -> bool:
+    """Whether a remedy is a larger card."""
+    return _CAPACITY.match(remedy.change) is not None
 
 
 def smaller_activations(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from typing import Any
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.blocks import SMALLEST_BLOCK
 from gpudash.memory.allocator.trace import TEMPORARY, Trace
-from gpudash.memory.explaining.remedies import AT_LEAST, REPLAY, ordered
+from gpudash.memory.explaining.remedies import REPLAY, is_bound, is_capacity, ordered
 from gpudash.memory.predicting.estimate import smallest_card
 from gpudash.memory.predicting.fit import Outcome, card_of, minimum_room, peaks, run_on
 from gpudash.telemetry.explanation import Explanation, Need, Remedy
@@ -27,9 +26,6 @@ on a simulated card, whose allocator is the model itself."""
 
 REAL_TOLERANCE = 0.02
 """The same on a real card: only the kernels know their workspaces."""
-
-_CAPACITY = re.compile(rf"({AT_LEAST})?[\d.,]+ \w+ (of the card|for PyTorch)\b")
-"""Matches a capacity among the remedies."""
 
 MOST_TRIED = 4
 """Most remedies that are tried, with a rerun each, until one works."""
@@ -220,7 +216,7 @@ def need_on_card(need: Need, found: Explanation) -> Need:
 def with_need(found: Explanation, need: Need) -> Explanation:
     """``found`` with the need of the whole run, replacing lower bounds and a replay's results."""
     remedies = (remedy for remedy in found.remedies if not is_capacity(remedy))
-    made = ordered((*remedies, _remedy(need)))
+    made = ordered((*remedies, _remedy(need)), found.verdict)
     return replace(found, remedies=made, remedies_note=need_text(need), need=need)
 
 
@@ -261,7 +257,7 @@ def with_tried(found: Explanation, remedy: Remedy, need: Need | None) -> Explana
     works = replace(remedy, fits=True, verified_by=need.found_by, predicted_peak_bytes=peak)
     if need.is_whole:
         works = replace(works, puts_off="")
-    return replace(found, remedies=ordered((works, *rest)))
+    return replace(found, remedies=ordered((works, *rest), found.verdict))
 
 
 def with_settings_replayed(found: Explanation, cards: Sequence[CardRequests]) -> Explanation:
@@ -291,7 +287,7 @@ def with_settings_replayed(found: Explanation, cards: Sequence[CardRequests]) ->
             # With room to spare the cache is never freed, and grows larger than the card.
             peak = min(peak, room_of(found))
             made.append(replace(remedy, fits=True, verified_by=REPLAY, predicted_peak_bytes=peak))
-    return replace(found, remedies=ordered(made))
+    return replace(found, remedies=ordered(made, found.verdict))
 
 
 def with_reruns_of(found: Explanation, earlier: Explanation) -> Explanation:
@@ -325,7 +321,9 @@ def with_reruns_of(found: Explanation, earlier: Explanation) -> Explanation:
         was_dropped = remedy.change not in before and (changes_the_run(remedy) or is_bound(remedy))
         if remedy.change not in changes and not was_dropped:
             made.append(remedy)
-    return replace(found, remedies=ordered(made), remedies_note=earlier.remedies_note, need=need or found.need)
+    return replace(
+        found, remedies=ordered(made, found.verdict), remedies_note=earlier.remedies_note, need=need or found.need
+    )
 
 
 def without_need(found: Explanation, why: str) -> Explanation:
@@ -335,16 +333,6 @@ def without_need(found: Explanation, why: str) -> Explanation:
         why: reason in a sentence.
     """
     return found.with_remedies(found.remedies, f"{found.remedies_note} {why}".strip())
-
-
-def is_bound(remedy: Remedy) -> bool:
-    """Whether a remedy is only a lower bound for the capacity."""
-    return remedy.change.startswith(AT_LEAST)
-
-
-def is_capacity(remedy: Remedy) -> bool:
-    """Whether a remedy is a larger card."""
-    return _CAPACITY.match(remedy.change) is not None
 
 
 def need_text(need: Need) -> str:

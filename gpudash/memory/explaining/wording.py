@@ -108,7 +108,7 @@ def request_words(state: MemoryState, where: Where) -> str:
         parts.append(f" ({place})")
     missing = state.missing
     if missing:
-        parts.append(f"{segment_text(request.bytes, request.segment_bytes)}; {needed(missing)} too little was free")
+        parts.append(f"{segment_text(request.bytes, request.segment_bytes)}; {needed(missing)} short")
     return f"{''.join(parts)}."
 
 

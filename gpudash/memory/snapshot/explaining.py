@@ -302,7 +302,7 @@ def remedies(
         note = ENDS_HERE if refused else FROM_AN_EARLIER_STEP
     need = _replayed_need(what_if, found, capacity)
     if case is None:
-        return Found(ordered((*kept, *replayed)), note, need=need)
+        return Found(ordered((*kept, *replayed), found.verdict), note, need=need)
     cause, smaller = _in_the_program(case, settings)
     if cause is None:
         cause = ProgramCause("")
@@ -310,7 +310,7 @@ def remedies(
     if kept and cause.is_of_activations:
         rest = _put_off(rest, found, capacity)
     others = _put_off((*replayed, *smaller), found, capacity, cause.puts_off)
-    return Found(ordered((*kept, *rest, *others)), note, cause.text, savings(case), need)
+    return Found(ordered((*kept, *rest, *others), found.verdict), note, cause.text, savings(case), need)
 
 
 def _of_leak(kept: tuple[Remedy, ...], case: Case | None) -> Found:

@@ -125,7 +125,8 @@ def on_card(found: Explanation, history: History, card: MemoryState, source: Sou
         explanation = explanation.with_remedies(found.remedies, found.remedies_note)
     if explanation.verdict == "other process":
         alone = _without_others(explanation, history, source)
-        explanation = explanation.with_remedies(ordered((*alone, *explanation.remedies)), explanation.remedies_note)
+        remedies = ordered((*alone, *explanation.remedies), explanation.verdict)
+        explanation = explanation.with_remedies(remedies, explanation.remedies_note)
     need = found.need
     if need is not None:
         need = need_on_card(need, explanation)

@@ -126,6 +126,19 @@ class SourceFile:
                 return True
         return False
 
+    def imported(self) -> dict[str, str]:
+        """Names that the file imports, each with the full name of its module or of what it is there."""
+        found = {}
+        for node in self.nodes():
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    root = alias.name.partition(".")[0]
+                    found[alias.asname or root] = alias.name if alias.asname else root
+            elif isinstance(node, ast.ImportFrom):
+                package = f"{'.' * node.level}{node.module or ''}"
+                found.update((alias.asname or alias.name, f"{package}.{alias.name}") for alias in node.names)
+        return found
+
     def indent(self, line: int) -> str:
         """The indentation of a line."""
         text = self.lines[line - 1]

@@ -176,7 +176,7 @@ class Watching:
         search = self._need_search
         if search is None:
             return READING
-        return f"{search.doing or FINDING} (Stop ends the search)"
+        return search.doing or FINDING
 
     def stop(self, when: str) -> None:
         """Send SIGINT, and wait without a time limit; on further requests SIGTERM, and then SIGKILL.

@@ -286,14 +286,16 @@ class FiguresAside(QScrollArea):
         discard(self._lines, self._rows)
         short = [(name, value) for name, value in more if len(value) <= SHORT]
         for row, (name, value) in enumerate((*figures, *short)):
-            name_label = worded_label("muted")
-            value_label = worded_label("figure-small" if row < len(figures) else "", wraps=False)
+            is_long = len(value) > SHORT  # it wraps: wider than its row, it would cut the second line of each name
+            name_label = worded_label("muted", wraps=not is_long)
+            value_label = worded_label("figure-small" if row < len(figures) else "", wraps=is_long)
             name_label.setText(name)
             value_label.setText(value)
             name_label.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop)
             value_label.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignTop)
             line = QWidget()  # a layout per row, so that a long value takes no width from the other names
-            in_row((name_label, 1), value_label, parent=line, margins=(0, 0, 0, 0), spacing=6)
+            parts = ((name_label, int(not is_long)), (value_label, int(is_long)))
+            in_row(*parts, parent=line, margins=(0, 0, 0, 0), spacing=6)
             self._add(line)
         self._rest = None
         if rest or len(short) < len(more):

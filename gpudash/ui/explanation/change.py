@@ -242,7 +242,9 @@ def _trial_text(run: RunView, before: str, steps_before: int) -> tuple[str, str]
     if run.running:
         return "figure", f"reserved at the peak so far, after {steps} of a run with the change."
     if run.status == "finished":
-        stopped = f"without the change it stopped at step {steps_before}"
+        if not run.step:
+            return "figure-good", f"{_instead(before)}. It finished; without the change it ran out."
+        stopped = f"without the change it ran out at step {steps_before}"
         return "figure-good", f"{_instead(before)}. It finished after {steps}; {stopped}."
     if run.status == "cancelled":
         return "figure", f"reserved at the peak until it was stopped, after {steps}."

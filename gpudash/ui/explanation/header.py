@@ -28,6 +28,12 @@ GAP, STACKED_GAP = 18, 4
 AFTER_THE_CHANGE = "Next to the change below,"
 """Beginning of the title of the remedies that follow the one shown beside the source."""
 
+RUNS_AGAIN = "Run again with it"
+"""What the button of a remedy does, if something can be run from here."""
+
+ALSO = "Also would have fit:"
+"""The title if the whole run fits with the first of them."""
+
 LEAST_TEXT_PX = 80
 """Logical pixels; in less width, a line of a button would hold a single word at most."""
 
@@ -37,15 +43,18 @@ class CauseHeader(QFrame):
 
     Args:
         controls: widgets at the right of the title.
+        applying: what the button of a remedy does.
     """
 
-    def __init__(self, controls: Sequence[QWidget], parent: QWidget | None = None) -> None:
+    def __init__(
+        self, controls: Sequence[QWidget], parent: QWidget | None = None, *, applying: str = RUNS_AGAIN
+    ) -> None:
         super().__init__(parent)
         self.setProperty("role", "panel")
         self.title = worded_label("title", wraps=False)
         self.headline = worded_label("headline")
         self.request = worded_label("muted")
-        self.remedies = RemediesView()
+        self.remedies = RemediesView(applying=applying)
         head = in_row((self.title, 1), spacing=8)
         for control in controls:
             head.addWidget(control)
@@ -67,14 +76,18 @@ class RemediesView(QWidget):
     While a search adds remedies, nothing moves under the pointer: each stays at its place, side by side they and the
     note have their room from the beginning, and what was there keeps its button.
 
+    Args:
+        applying: what the button of a remedy does.
+
     Signals:
-        applied: run again with this `Remedy`.
+        applied: the button of this `Remedy` was pressed.
     """
 
     applied = Signal(object)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
+    def __init__(self, parent: QWidget | None = None, *, applying: str = RUNS_AGAIN) -> None:
         super().__init__(parent)
+        self._applying = applying
         self._remedies: Sequence[Remedy] = ()
         self._final_note = ""
         self._listed: tuple[list[Remedy], bool, list[Remedy]] = ([], False, [])
@@ -127,7 +140,9 @@ class RemediesView(QWidget):
 
             best = alike(remedies)[:MOST]  # less certain ones are in the menu; their tooltips say so
             lead = f"{failure_title(remedies[:1])}:"
-            if follow:
+            if follow and best[0].fits:
+                lead = ALSO
+            elif follow:
                 lead = f"{AFTER_THE_CHANGE} {lead[0].lower()}{lead[1:]}"
         elif searching:
             from gpudash.session.predicting.remedies import SEARCHING
@@ -310,7 +325,7 @@ class RemediesView(QWidget):
             label.setText(text)
             label.setToolTip(plain_tip(tip))
             return label
-        return worded_button(without_mnemonics(text), f"Run again with it: {tip}", lambda: self.applied.emit(remedy))
+        return worded_button(without_mnemonics(text), f"{self._applying}: {tip}", lambda: self.applied.emit(remedy))
 
 
 def in_shown_order(shown: Sequence[Remedy], remedies: Sequence[Remedy]) -> list[Remedy]:

@@ -224,7 +224,7 @@ def _take_snapshot(workspace: Workspace, event: Event) -> None:
 def _start_title(workspace: Workspace) -> str:
     """What F5 does now."""
     session = workspace.session
-    if not session.running:
+    if not session.running or (session.live is not None and session.live.runs.after_end):
         return "Start Run"
     stop = None
     if session.live is not None:

@@ -64,6 +64,7 @@ NOTHING_YET = "Nothing to run yet."
 
 HAS_ENDED = "The run had just ended, so there was nothing to stop; press again to start another."
 
+STARTS_NEXT = "The search for what would have fit is ended; then the run starts."
 IS_STOPPING = "The run is already stopping; another can be started once it has ended."
 
 ROOMY_HEIGHT = 980
@@ -121,6 +122,8 @@ class WorkloadPanel(QFrame):
         self.is_on: Callable[[], bool] = lambda: self._running
         self.is_isolated: Callable[[], bool] = lambda: False
         self._running = False
+        self._searching = False
+        self._starts_next = False
         self._stopping = False
         self._stop: StopProgress | None = None
         self._just_stopped = QTimer(self)
@@ -186,10 +189,21 @@ class WorkloadPanel(QFrame):
         self.snapshot.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # as for the button below it
         self.snapshot.clicked.connect(self.snapshot_requested)
         self.snapshot.hide()
+        self.end_search = QPushButton("End the search")
+        self.end_search.setToolTip("Keep what was found so far of what would have fit")
+        self.end_search.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.end_search.clicked.connect(self._stop_program)
+        self.end_search.hide()
         self.button = StartButton()
         self.button.clicked.connect(self.toggle)
         below = in_column(
-            self._caution, self.progress, self.snapshot, self.button, margins=(0, 0, BAR_PX, 0), spacing=6
+            self._caution,
+            self.progress,
+            self.snapshot,
+            self.end_search,
+            self.button,
+            margins=(0, 0, BAR_PX, 0),
+            spacing=6,
         )
         # The scroll bar stands in the margin, so that no field is narrower for it.
         margins = (14, 8, 14 - BAR_PX, 12)
@@ -227,7 +241,7 @@ class WorkloadPanel(QFrame):
         self._devices, self._preferred = tuple(devices), preferred
         self._offer_to_form()
         # During a run, keep showing the run's device, whatever the user chose before.
-        kept = self._one_shown if self._running else self._wanted_device
+        kept = self._one_shown if self._locked else self._wanted_device
         if self._offers(kept):
             self._one_shown = str(kept)
         else:
@@ -288,7 +302,7 @@ class WorkloadPanel(QFrame):
 
     def choose_card(self, name: str) -> None:
         """Select the device whose card was clicked; a run on several devices keeps them if it is among them."""
-        if not self.watching and isinstance(self.form, ParallelForm) and not self._running:
+        if not self.watching and isinstance(self.form, ParallelForm) and not self._locked:
             self.form.leave_ranks_without(name)
         self.choose_device(name)
 
@@ -333,7 +347,7 @@ class WorkloadPanel(QFrame):
         Raises:
             RuntimeError: one sentence, if a run locks the form or the workload no longer exists.
         """
-        if self._running:
+        if self._locked:
             raise RuntimeError("The form is locked until the run has ended.")
         row = self.workload.findData(state.workload)
         if row < 0:
@@ -380,7 +394,16 @@ class WorkloadPanel(QFrame):
     def _order_tabs(self) -> None:
         """Make Tab go through the panel from top to bottom, including parts that were added later."""
         inputs = (self.workload, *self._actions, self._presets, self._device_choice, self._stack)
-        parts = (*inputs, self.fit.head, self.fit, self.prediction, self.progress, self.snapshot, self.button)
+        parts = (
+            *inputs,
+            self.fit.head,
+            self.fit,
+            self.prediction,
+            self.progress,
+            self.snapshot,
+            self.end_search,
+            self.button,
+        )
         widgets = [widget for part in parts for widget in (part, *part.findChildren(QWidget))]
         here = (widget for widget in widgets if widget.window() is self.window())  # not the popup of a combo box
         # Any button of the heading may become its group's tab stop later, but Qt orders only current tab stops.
@@ -444,13 +467,13 @@ class WorkloadPanel(QFrame):
 
     def take_script(self, path: Path, arguments: str = "") -> None:
         """Select the user's own program, and fill in its file and its arguments, as typed in a shell."""
-        if not self._running:
+        if not self._locked:
             self.workload.setCurrentIndex(self.workload.findData(WATCH))
             self.script.take_file(path, arguments)
 
     def take_model(self, path: Path, *, task: str | None = None) -> None:
         """Select a model by its config, fill in its folder or name, and choose the task."""
-        if self._running:
+        if self._locked:
             return
         self.workload.setCurrentIndex(self.workload.findData(ModelSpec.name))
         cast(ModelForm, self.form).take_folder(path, task=task)
@@ -468,7 +491,7 @@ class WorkloadPanel(QFrame):
 
     def take_script_values(self, script: Script) -> None:
         """Select the user's own program, and fill in how it was run."""
-        if not self._running:
+        if not self._locked:
             self.workload.setCurrentIndex(self.workload.findData(WATCH))
             self.script.set_script(script)
 
@@ -510,6 +533,11 @@ class WorkloadPanel(QFrame):
         return f"Correct {wrong.replace('_', ' ').capitalize() or 'the values'} first"
 
     @property
+    def _locked(self) -> bool:
+        """Whether the form is locked: a program that has ended needs it no longer, though remedies are still sought."""
+        return self._running and not self._searching
+
+    @property
     def stopping(self) -> bool:
         """Whether the current run was asked to stop."""
         return self._running and (self._stopping or self._stop is not None)
@@ -519,6 +547,8 @@ class WorkloadPanel(QFrame):
         """Press the button: start a run, or stop the current one; a running program gets the next signal."""
         if self._running and not self.is_on():
             self.answered.emit(HAS_ENDED)
+        elif self._searching:
+            self._start_after_search()
         elif self._running and self._program and not self._outside:
             self._stop_program()
         elif self._running:
@@ -539,6 +569,15 @@ class WorkloadPanel(QFrame):
             self._update_button()
             self.progress.say("Stopping after this step…")
             self.stop_requested.emit(PRESSED.format(button="Stop"))
+
+    def _start_after_search(self) -> None:
+        """End the search for what would have fit, and start what the form holds once it has ended."""
+        if not self.ready:
+            self.answered.emit(self.start_text())
+        elif not self._starts_next:
+            self._starts_next = True
+            self.answered.emit(STARTS_NEXT)
+            self.stop_requested.emit(PRESSED.format(button="Start"))
 
     def _stop_program(self) -> None:
         """Send the program the next signal; the second click of a double click sends none."""
@@ -573,13 +612,17 @@ class WorkloadPanel(QFrame):
         # A program counts as one from the press on, before its run has begun.
         watched = running and run is not None and run.running and run.workload == WATCH
         program, outside = watched or (running and self.watching), watched and run is not None and PID in run.spec
+        searching = running and bool(after_end)
         can_save = watched and not after_end and run is not None and not asks_nothing(run)
         self.snapshot.setVisible(self._commanding and can_save)
-        if (running, program, outside) != (self._running, self._program, self._outside):
+        self.end_search.setVisible(self._commanding and searching)
+        states = (self._running, self._program, self._outside, self._searching)
+        if (running, program, outside, searching) != states:
             self._running, self._stopping, self._program, self._outside = running, False, program, outside
-            (self.script if self.watching else self.form).set_locked(running)
+            self._searching = searching
+            (self.script if self.watching else self.form).set_locked(self._locked)
             for control in (self.workload, self._presets):
-                control.setEnabled(not running)
+                control.setEnabled(not self._locked)
             self._allow_device()
             self._update_button()
             self._show_caution()
@@ -599,6 +642,10 @@ class WorkloadPanel(QFrame):
             self.progress.say(f"The program has ended.\n{after_end}.")
         if stop is not None:
             self.progress.say(stop_progress(stop))
+        if self._starts_next and not running:
+            self._starts_next = False
+            # The caller holds the store's lock.
+            QTimer.singleShot(0, self, self.start_requested.emit)
 
     def _show_attached(self, run: RunView | None) -> None:
         """Show the process being watched in place of the form; with ``None``, show the form again."""
@@ -702,7 +749,7 @@ class WorkloadPanel(QFrame):
         self._form_changed()
 
     def _allow_device(self) -> None:
-        self.device.setEnabled(self._commanding and not self._running)
+        self.device.setEnabled(self._commanding and not self._locked)
 
     def _show_device(self) -> None:
         """Show the form's devices in the choice; emit `device_chosen` if the first of several devices changed."""
@@ -768,9 +815,9 @@ class WorkloadPanel(QFrame):
         elif not self.ready:
             self.progress.idle = self._unready_text()
         self.button.show_state(
-            running=self._running,
+            running=self._running and not self._searching,
             stopping=self._stopping,
-            program=self._program,
+            program=self._program and not self._searching,
             stop=self._stop,
             outside=self._outside,
             ready=self.ready,

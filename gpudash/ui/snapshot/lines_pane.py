@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QWidget
 from gpudash.memory.explaining.annotated_source import AnnotatedSource, change_of, read_source, source_files
 from gpudash.memory.explaining.call_sites import HeldLine
 from gpudash.session.recordings.run_with_change import run_with_change
+from gpudash.telemetry.explanation import Explanation, Remedy
 from gpudash.ui.colours import Palette
 from gpudash.ui.explanation.source_view.held_source import HeldSource
 from gpudash.ui.snapshot.study import Study
@@ -72,8 +73,7 @@ class LinesPane(HeldSource):
         return super().read_file(file, held)
 
     def _show_how_to_run(self, study: Study) -> None:
-        remedies = study.explanation.remedies
-        change = change_of(study.explanation) or next((remedy for remedy in remedies if remedy.rewrites), None)
+        change = change_to_show(study.explanation)
         self._below.setVisible(change is not None)
         if change is None:
             return
@@ -85,3 +85,8 @@ class LinesPane(HeldSource):
 
     def _copy(self) -> None:
         QGuiApplication.clipboard().setText(self.command.full_text)
+
+
+def change_to_show(found: Explanation) -> Remedy | None:
+    """The change that the source shows, with how the program is run with it."""
+    return change_of(found) or next((remedy for remedy in found.remedies if remedy.rewrites), None)

@@ -18,13 +18,13 @@ from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
 from gpudash.telemetry.explanation import Explanation, Growth
 from gpudash.ui.colours import Palette
-from gpudash.ui.explanation.header import CauseHeader
+from gpudash.ui.explanation.header import CauseHeader, applicable
 from gpudash.ui.explanation.source_view.editor import open_in_editor
 from gpudash.ui.explanation.stack import StackPanel
 from gpudash.ui.snapshot.call_sites import ComparePane, WhoPane
 from gpudash.ui.snapshot.drawing.views import BlocksPane, icicle_pane, treemap_pane
 from gpudash.ui.snapshot.events_pane import EventsPane
-from gpudash.ui.snapshot.lines_pane import LinesPane
+from gpudash.ui.snapshot.lines_pane import LinesPane, change_to_show
 from gpudash.ui.snapshot.panels import FilledPanel, Panel, WhenPanel
 from gpudash.ui.snapshot.rows import ChangeRow, Holder, signed
 from gpudash.ui.snapshot.selection import Path as CallPath
@@ -305,6 +305,7 @@ class SnapshotPage(QWidget):
         self.tabs.currentChanged.connect(lambda _index: self._fill_front())
         self.when.jumped.connect(self.go)
         self.header.device_chosen.connect(self.device_chosen)
+        self.header.remedies.applied.connect(lambda _remedy: self.tabs.setCurrentWidget(self.lines))
         self.compare.said.connect(self.said)
 
     def show_study(self, number: int, study: Study) -> None:
@@ -526,6 +527,10 @@ def text_of(value: object) -> str:
     return "not set"
 
 
+SHOWS_CHANGE = "Show the change in the source, and how the program is run with it"
+"""What the button of a remedy does."""
+
+
 class SnapshotHeader(CauseHeader):
     """The cause, the choice of a device, and the export buttons.
 
@@ -543,7 +548,7 @@ class SnapshotHeader(CauseHeader):
         device = ChoiceField("Device of the snapshot", "The snapshot holds the memory of several devices")
         export = QPushButton("Export")
         copy = worded_button("Copy report", "Copy the whole explanation as text", lambda: self.copy_requested.emit())
-        super().__init__((device, copy, export))
+        super().__init__((device, copy, export), applying=SHOWS_CHANGE)
         self.device, self.copy, self.export = device, copy, export
         self.device.activated.connect(self.device_chosen)
         self.export.setToolTip("Save the table, the picture or a report")
@@ -566,4 +571,8 @@ class SnapshotHeader(CauseHeader):
         """Show the explanation ``found`` under ``title``."""
         self.show_cause(found, title)
         remedies = found.remedies if found.requested_bytes is not None else ()
-        self.remedies.show_remedies(remedies, found.remedies_note)
+        change = change_to_show(found)
+        # Nothing is run from a file, which may come from anybody: a button shows the change, and how to run it.
+        shows = change is not None and not any(applicable(remedy) for remedy in remedies)
+        shown = [remedy for remedy in remedies if remedy is change]
+        self.remedies.show_remedies(remedies, found.remedies_note, commanding=shows, runnable=shown)

@@ -219,11 +219,11 @@ def test_the_remedies_above_follow_the_change_below_or_it_says_why_it_is_not_the
     change = replace(change_in(script), fits=None)
     page = opened(failed(script, [change, card]))
     titles = [label.text() for label in page.header.remedies.findChildren(QLabel)]
-    assert "Next to the change below, would have fitted:" in titles
+    assert "Also would have fit:" in titles
     assert "no change" not in page.program.change.caveat.text()
     page = opened(failed(script, [card, replace(change, verified_by="")]))
     titles = [label.text() for label in page.header.remedies.findChildren(QLabel)]
-    assert "Would have fitted:" in titles
+    assert "This would have fit:" in titles
     assert page.program.change.caveat.text() == (
         "The first of the remedies above is no change of the program to run from here."
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication, QImage
-from PySide6.QtWidgets import QApplication, QLabel, QWidget
+from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from gpudash.memory.explaining.whole_need import NUMBERLESS, with_need
@@ -342,8 +342,11 @@ def test_a_report_whose_source_is_not_as_it_was_shows_the_change_that_it_kept(
     wait_until_ready(qtbot, document)
     why = "cannot be read here" if elsewhere else "has changed since"
     assert f"{file} {why}: the change is shown as the report kept it." in document.page.header.remedies.note.text()
-    document.page.tabs.setCurrentWidget(document.page.lines)
     document.show()
+    (button,) = (one for one in document.page.header.remedies.findChildren(QPushButton) if one.isVisible())
+    assert button.text() == "keep a number" and button.toolTip().startswith("Show the change in the source")
+    button.click()
+    assert document.page.tabs.currentWidget() is document.page.lines
     source = document.page.lines.view.source
     assert source is not None and source.file == str(file) and "that the run kept" in source.note
     shown = [(row.kind, row.text.strip()) for row in source.rows if row.kind in ("removed", "added")]

@@ -164,7 +164,8 @@ def test_without_an_out_of_memory_the_page_is_about_the_peak(healthy: Snapshot, 
     page = open_document(healthy).page
     assert page.header.title.text().startswith("PEAK · event ")
     assert page.header.headline.text().startswith("Peak at ")
-    assert "Would have fitted" not in " ".join(label.text() for label in page.header.findChildren(type(page.evidence)))
+    labels = page.header.findChildren(type(page.evidence))
+    assert "This would have fit" not in " ".join(label.text() for label in labels)
 
 
 def test_without_history_the_page_says_how_to_record_and_still_ranks(

@@ -98,7 +98,7 @@ def test_a_recording_says_what_its_run_came_to_and_why_memory_ran_out(capsys: Ca
     assert run(["runs", str(OUT_OF_MEMORY)]) == 0
     shown = capsys.readouterr().out
     assert "watch on sim:0, out of memory" in shown
-    assert "keep 6 MiB alive per step" in shown and "Would have fitted" in shown
+    assert "keep 6 MiB alive per step" in shown and "This would have fit" in shown
     assert run(["runs", f"{OUT_OF_MEMORY}#1", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["status"] == "out_of_memory" and found["error"]["explanation"]["remedies"][0]["patch"]

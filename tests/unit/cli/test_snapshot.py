@@ -34,7 +34,7 @@ def test_the_cause_comes_first_then_what_would_have_fitted(leaking: Path, capsys
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("run7.pickle: pickle protocol 4, ")
     assert lines[2].startswith("train.py:44 keeps 4 MiB alive per step: ")
-    assert "Would have fitted" in lines
+    assert "This would have fit" in lines
     assert lines[lines.index("What if") + 1].startswith("  100 MiB for PyTorch: fails at event ")
     assert lines[lines.index("Would fit") + 1].startswith("  let go of what train.py:44 keeps: ")
 

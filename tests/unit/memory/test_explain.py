@@ -110,9 +110,7 @@ def test_a_card_too_small_for_its_context_is_told_so() -> None:
         state(capacity=100 * MIB, context_bytes=0, device_free=100 * MIB, reserved=0, groups=(), request=refused)
     )
     assert found.headline == "The card is too small for the context of 300 MiB itself: it has 100 MiB."
-    assert found.request_words == (
-        "The first use of the device makes its context of 300 MiB; 200 MiB too little was free."
-    )
+    assert found.request_words == ("The first use of the device makes its context of 300 MiB; 200 MiB short.")
 
 
 def test_a_few_idle_mebibytes_in_pieces_are_no_fragmentation() -> None:
@@ -156,7 +154,7 @@ def test_a_cap_that_refused_what_the_device_had_is_the_cause_in_the_first_senten
         "The memory cap of 2.00 GiB refused this, not the device: 6.00 of 8.00 GiB of it were free. "
         "Memory was full of weights: 1.00 of 2.00 GiB."
     )
-    assert "88 MiB too little was free" in found.request_words
+    assert "88 MiB short" in found.request_words
     full = explain(replace(CAPPED, device_free=500 * MIB))
     assert full.verdict == "real capacity" and "cap" not in full.headline
 
@@ -192,7 +190,7 @@ def test_the_first_sentence_names_the_cause_and_the_second_the_request() -> None
     found = explain(state())
     assert found.headline == "Memory was full of activations: 7.00 of 8.00 GiB, most from Linear (model.py:88)."
     assert found.request_words == (
-        "The last request was 1.00 GiB (step 3, forward, Linear, model.py:88); 512 MiB too little was free."
+        "The last request was 1.00 GiB (step 3, forward, Linear, model.py:88); 512 MiB short."
     )
 
 
@@ -211,7 +209,7 @@ def test_a_leak_names_line_growth_and_what_has_stayed() -> None:
 def test_what_is_needed_is_rounded_up_and_what_is_free_down() -> None:
     found = explain(state(request=RefusedRequest(GIB + 1, GIB + 1), device_free=GIB - 1))
     assert "1.01 GiB" in found.request_words
-    assert "2 B too little was free" in found.request_words
+    assert "2 B short" in found.request_words
     assert "0.99 GiB is still free" in explain(state(request=None, device_free=GIB - 1)).request_words
 
 

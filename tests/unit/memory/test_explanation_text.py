@@ -48,7 +48,7 @@ def test_the_report_begins_with_the_cause_and_ends_with_the_evidence() -> None:
 def test_a_request_is_told_with_its_segment_wherever_it_is_told() -> None:
     told = found(request=RefusedRequest(8 * MIB - 3, 270 * MIB), device_free=256 * MIB)
     size = "8 MiB, which needs a segment of 270 MiB"
-    assert told.request_words == f"The last request was {size}; 14 MiB too little was free."
+    assert told.request_words == f"The last request was {size}; 14 MiB short."
     assert f"  together 4.00 GiB; asked for {size}" in report(told)
 
 
@@ -96,7 +96,7 @@ def test_remedies_are_told_with_peak_price_and_flags() -> None:
 
 
 def test_without_remedies_nothing_is_said_of_them() -> None:
-    assert "Would have fitted" not in report(found())
+    assert "This would have fit" not in report(found())
 
 
 def test_a_missing_history_is_told() -> None:

@@ -44,7 +44,17 @@ def test_changes_that_were_tried_come_before_other_cards_and_those_before_what_n
     card = Remedy("600 MiB for PyTorch", fits=True, verified_by="rerun")
     past = Remedy("a batch of 4", verified_by="replay", patch="--- a\n")
     fitting = Remedy("expandable segments", fits=True, verified_by="replay", flags="X=1")
-    assert ordered((untried, bound, card, past, fitting)) == (fitting, past, card, bound, untried)
+    assert ordered((untried, bound, card, past, fitting), "real capacity") == (fitting, past, card, bound, untried)
+
+
+def test_where_memory_is_only_fragmented_what_keeps_the_results_comes_before_what_changes_them() -> None:
+    batch = Remedy("a batch of 4", fits=True, verified_by="rerun", patch="--- a\n", changes_training=True)
+    setting = Remedy("expandable segments", fits=True, verified_by="replay", flags="X=1")
+    past = replace(batch, fits=None, verified_by="replay")
+    freed = Remedy("free what is kept", verified_by="replay")
+    card = Remedy("600 MiB for PyTorch", fits=True, verified_by="rerun")
+    assert ordered((batch, setting, card, past, freed), "fragmentation") == (setting, batch, freed, past, card)
+    assert ordered((batch, setting, card), "real capacity") == (batch, setting, card)
 
 
 def test_the_report_says_of_each_remedy_no_more_than_is_known_of_it() -> None:
@@ -56,7 +66,7 @@ def test_the_report_says_of_each_remedy_no_more_than_is_known_of_it() -> None:
         "This request would have succeeded with",
         "a batch of 4",
         "",
-        "Would have fitted",
+        "This would have fit",
         "600 MiB for PyTorch",
         "",
         "Could be tried",

@@ -98,7 +98,7 @@ def test_the_need_takes_the_place_of_the_bound_and_what_would_have_fitted_is_sai
     assert figure.change == "490 MiB of the card (140 MiB for PyTorch, and its context): a card with 4 GiB"
     assert (figure.fits, figure.verified_by) == (True, "rerun")
     assert told.remedies_note == "The same command ran to its end on a larger simulated GPU in 12.0 s."
-    assert failure_title(told.remedies) == "Would have fitted"
+    assert failure_title(told.remedies) == "This would have fit"
     assert explanation_from_json(told.to_json()) == told
 
 

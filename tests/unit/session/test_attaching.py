@@ -199,7 +199,7 @@ def test_a_script_may_open_the_door_itself_and_a_forked_child_has_none(watcher: 
     child, threads = running.forked()
     assert threads == 1
     watcher.session.attach(child)
-    assert "It was not started so that it can be entered." in unseen(watcher)
+    assert "It was not started with GPUDASH_AGENT=1." in unseen(watcher)
     watcher.session.stop_run()
     watcher.ended()
     watcher.session.attach(running.pid)
@@ -270,7 +270,7 @@ def test_a_snapshot_is_taken_of_a_running_program_which_is_left_as_it_was(
     assert running.report(f"settled({before!r})") == before
     assert list(tmp_path.iterdir()) == [path] and list(runtime.iterdir()) == []
     outside = start({})
-    with pytest.raises(ValueError, match="It was not started so that it can be entered"):
+    with pytest.raises(ValueError, match="It was not started with GPUDASH_AGENT=1"):
         save_snapshot_of(outside.pid, path)
 
 

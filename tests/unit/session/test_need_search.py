@@ -91,6 +91,7 @@ def test_the_time_that_a_rerun_may_take_counts_down_while_it_runs(monkeypatch: p
         asked.explained(out_of_memory())
     left = [re.search(r"this try for up to (\d+) s more", text) for text in doing]
     assert [match and int(match[1]) for match in left] == [20, 15, 12, None]
+    assert "12.0 s so far" in doing[2] and "1 min 00 s so far" in doing[3]
     assert "the processors are busy" in doing[-1] and asked.doing == ""
 
 

@@ -120,7 +120,7 @@ def test_what_fits_is_told_with_its_flags(look: Look) -> None:
     assert (first.change, first.flags, first.fits) == ("batch 8", "--batch 8", True)
     assert first.predicted_peak_bytes == 5 and first.verified_by == "dry run"
     assert second.change.startswith("told")
-    assert looking.note().text.startswith("Would have fitted: batch 8 (5 B)")
+    assert looking.note().text.startswith("This would have fit: batch 8 (5 B)")
 
 
 def test_the_run_is_predicted_for_the_card_without_the_run_that_failed(look: Look) -> None:

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpudash.memory.explaining.explanation_text import report
-from gpudash.memory.explaining.whole_need import NUMBERLESS, is_bound, with_need, with_reruns_of
+from gpudash.memory.explaining.remedies import is_bound
+from gpudash.memory.explaining.whole_need import NUMBERLESS, with_need, with_reruns_of
 from gpudash.memory.snapshot.history.batch_shapes import SeenTensor
 from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.memory.snapshot.report_html import report as page

@@ -480,12 +480,14 @@ def of_batch(case: Case, found: BatchSize, batch: int, peak: int | None = None) 
     """
     times = -(-found.value // batch)
     alike = ""
-    if case.trains and not found.evaluates:
+    changes_training = case.trains and not found.evaluates
+    if changes_training:
         alike = f", {times} of them for each optimizer step to train alike"
     return Remedy(
         f"{found.text(batch)}{alike}",
         predicted_peak_bytes=peak,
         verified_by="" if peak is None else BY_REPLAY,
+        changes_training=changes_training,
         patch=found.patch(batch),
         command=found.command(batch),
     )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
@@ -12,7 +14,15 @@ from typing import Protocol
 from gpudash.memory.allocator.trace import WEIGHTS
 from gpudash.memory.snapshot.causes.case import Case
 from gpudash.memory.snapshot.command_line import OptionValue, ProgramCommand, option_values
-from gpudash.memory.snapshot.source_edits import Function, Loop, SourceFile, Splice, keyword_of, method_of
+from gpudash.memory.snapshot.source_edits import (
+    COLLECTS,
+    Function,
+    Loop,
+    SourceFile,
+    Splice,
+    keyword_of,
+    method_of,
+)
 from gpudash.telemetry.explanation import short
 
 SMALLEST = 1
@@ -35,6 +45,8 @@ _OPTIONS = frozenset({"add_argument", "option", "Option", "Argument"})
 _LOOKS_UP = frozenset({"get", "getenv", "setdefault", "pop"})
 _SHAPED = frozenset({"randn", "rand", "zeros", "ones", "empty", "full", "normal"})
 _RESHAPES = frozenset({"view", "reshape", "expand", "repeat", "arange"})
+_LIBRARIES = sys.stdlib_module_names | {"torch", "numpy"}
+"""Packages whose functions are no models."""
 
 _ACCUMULATES = re.compile(r"(?i)accum\w*(steps?|batches|iters?|every|factor)$|^(grad(ient)?_)?accum(ulation|ulate)?$")
 
@@ -112,7 +124,7 @@ def batch_sizes(case: Case, *, evaluates: bool = False) -> list[BatchSize]:
     """Values named as batch sizes, the most certain first, at most `MOST`.
 
     For a request made by an evaluation, its own batch size, if there is one. Without such names, the first dimension
-    of the tensors that the program creates in each step.
+    of the tensors that the program creates in each step for its model.
 
     Args:
         case: the failed request.
@@ -333,14 +345,15 @@ def _text(node: ast.AST | None) -> str:
 
 
 def _by_shape(case: Case) -> Iterator[BatchSize]:
-    """First dimensions of live tensors that are created in a loop or a function; the most frequent first."""
+    """First dimensions of live tensors that a step creates and gives to its model; the most frequent first."""
     others = case.alive[case.lives.category[case.alive] != case.history.categories.index(WEIGHTS)]
     for file in case.program_files:
 
-        def is_live(number: ast.expr, _value: int, name: str = file.file) -> bool:
-            return bool(case.with_frames([(name, number.lineno)])[others].any())
+        def is_live_input(number: ast.expr, _value: int, file: SourceFile = file) -> bool:
+            is_live = case.with_frames([(file.file, number.lineno)])[others].any()
+            return bool(is_live) and is_given_to_a_model(file, number)
 
-        yield from shaped_batches(file, is_live)
+        yield from shaped_batches(file, is_live_input)
 
 
 def shaped_batches(file: SourceFile, is_batch_of: Callable[[ast.expr, int], bool]) -> Iterator[BatchSize]:
@@ -360,7 +373,7 @@ def shaped_batches(file: SourceFile, is_batch_of: Callable[[ast.expr, int], bool
         if value is None or value < SMALLEST_OF_SHAPE or not _runs_in_a_step(file, number):
             continue
         sizes.setdefault(value, []).append(number)
-        if is_batch_of(number, value):
+        if _is_of_samples(node) and is_batch_of(number, value):
             seen.add(value)
     for value in sorted(seen, key=lambda size: -len(sizes[size])):
         shaped = [_first_size(node, _RESHAPES) for node in file.nodes()]
@@ -389,12 +402,138 @@ def _first_size(node: ast.AST, makers: frozenset[str]) -> ast.expr | None:
     return first
 
 
+def _is_of_samples(call: ast.AST) -> bool:
+    """Whether the tensor that a call creates has samples: numbers of one dimension are a single one, unless they are
+    indices."""
+    assert isinstance(call, ast.Call)
+    if method_of(call) == "randint":
+        return True
+    first = call.args[0]
+    if isinstance(first, ast.Tuple | ast.List):
+        return len(first.elts) > 1
+    return len(call.args) > 1
+
+
 def _runs_in_a_step(file: SourceFile, number: ast.expr) -> bool:
     path = file.path(number.lineno)
     scope = next((node for node in reversed(path) if isinstance(node, Function)), None)
     if scope is not None:
         return scope.name != "__init__"
     return any(isinstance(node, Loop) for node in path)
+
+
+def is_given_to_a_model(file: SourceFile, number: ast.expr) -> bool:
+    """Whether the tensor whose first size this is becomes the input of a model, by the names that hold it.
+
+    The number of a plain buffer's elements is no batch: with half of them the program computes something else.
+    """
+    return _Inputs(file, number).reach_a_model()
+
+
+class _Inputs:
+    """The names in a file that hold what an expression is a part of.
+
+    Args:
+        file: the file.
+        origin: the expression.
+    """
+
+    def __init__(self, file: SourceFile, origin: ast.expr) -> None:
+        self._origin = origin
+        self._imported = file.imported()
+        self._functions = {node.name: node for node in file.nodes() if isinstance(node, Function)}
+        self._scopes: list[tuple[ast.AST, list[ast.AST]]] = []
+        for scope in filter(None, [file.module, *self._functions.values()]):
+            self._scopes.append((scope, list(_own_nodes(scope))))
+        self._names: set[tuple[ast.AST, str]] = set()
+        self._returning: set[str] = set()
+
+    def reach_a_model(self) -> bool:
+        """Whether a model takes one of them."""
+        known = -1
+        while known != len(self._names) + len(self._returning):
+            known = len(self._names) + len(self._returning)
+            for scope, nodes in self._scopes:
+                if any(self._follow(scope, node) for node in nodes):
+                    return True
+        return False
+
+    def _follow(self, scope: ast.AST, node: ast.AST) -> bool:
+        """Whether a node gives it to a model; if not, the names and functions that then hold it are added."""
+        match node:
+            case ast.Call():
+                given = [*node.args, *(keyword.value for keyword in node.keywords)]
+                is_maker = _first_size(node, _SHAPED) is self._origin
+                if is_maker or not any(self._holds(scope, value) for value in given):
+                    return False
+                if isinstance(node.func, ast.Name) and node.func.id in self._functions:
+                    self._hand_over(scope, node, self._functions[node.func.id])
+                    return False
+                return self._is_model(node.func)
+            case ast.Assign(targets=targets, value=value) if self._holds(scope, value):
+                self._names.update((scope, name) for target in targets for name in _targets(target))
+            case ast.AnnAssign(target=target, value=ast.expr() as value) if self._holds(scope, value):
+                self._names.update((scope, name) for name in _targets(target))
+            case ast.For(target=target, iter=value) if self._holds(scope, value):
+                self._names.update((scope, name) for name in _targets(target))
+            case ast.Return(value=ast.expr() as value) | ast.Yield(value=ast.expr() as value):
+                if isinstance(scope, Function) and self._holds(scope, value):
+                    self._returning.add(scope.name)
+        return False
+
+    def _holds(self, scope: ast.AST, node: ast.AST) -> bool:
+        if node is self._origin or method_of(node) in self._returning:
+            return True
+        if isinstance(node, ast.Name | ast.Attribute) and (scope, ast.unparse(node)) in self._names:
+            return True
+        if method_of(node)[:1].isupper():
+            return False  # of a data set or a parameter, the first size is no batch
+        return any(self._holds(scope, child) for child in ast.iter_child_nodes(node))
+
+    def _hand_over(self, scope: ast.AST, call: ast.Call, function: Function) -> None:
+        """Follow it into a function of the file, as its parameter."""
+        parameters = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
+        given = [*zip(parameters, call.args, strict=False)]
+        given += [(keyword.arg, keyword.value) for keyword in call.keywords if keyword.arg is not None]
+        self._names.update((function, name) for name, value in given if self._holds(scope, value))
+
+    def _is_model(self, function: ast.expr) -> bool:
+        """Whether what is called may be a model, or a function that takes a batch as models do.
+
+        It is none that a library brings along, a class, or a method by which a collection receives a value.
+        """
+        if not isinstance(function, ast.Name | ast.Attribute):
+            return True  # `compile(model)(data)`, `layers[0](data)`
+        name = ast.unparse(function)
+        root, dot, rest = name.partition(".")
+        origin = f"{self._imported.get(root, root)}{dot}{rest}"
+        if origin.startswith("torch.nn.functional."):
+            return True
+        if root in self._imported and origin.partition(".")[0] in _LIBRARIES:
+            return False
+        last = name.rpartition(".")[2]
+        is_made = last[:1].isupper() or last.endswith("_")
+        return not (is_made or last in COLLECTS or hasattr(builtins, name))
+
+
+def _own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a function or module, without those of the functions within it."""
+    for child in ast.iter_child_nodes(scope):
+        yield child
+        if not isinstance(child, Function):
+            yield from _own_nodes(child)
+
+
+def _targets(target: ast.expr) -> Iterator[str]:
+    """The names that an assignment's target writes; an element counts as all of its collection."""
+    match target:
+        case ast.Tuple(elts=parts) | ast.List(elts=parts):
+            for part in parts:
+                yield from _targets(part)
+        case ast.Starred(value=value) | ast.Subscript(value=value):
+            yield from _targets(value)
+        case _:
+            yield ast.unparse(target)
 
 
 @dataclass(frozen=True)

@@ -174,7 +174,7 @@ def _explained(explanation: Mapping[str, Any]) -> str:
     if not explanation["remedies"]:
         return text
     first = explanation["remedies"][0]
-    text = f"{text} Would have fitted: {first['change']}"
+    text = f"{text} This would have fit: {first['change']}"
     if not text.endswith("."):
         text = f"{text}."
     if first["patch"]:

@@ -46,8 +46,8 @@ DETACH_S = 3.0
 """Longest wait for the program to undo the agent's changes."""
 
 UNSEEN = (
-    "From outside, the process's memory on this computer, its processor time and, by the driver, its memory on each "
-    "GPU can be seen; its allocator, steps, losses and stacks cannot."
+    "Seen from outside only: its memory on this computer and, by the driver, on each GPU, and its processor time; not "
+    "its allocator, steps, losses and stacks."
 )
 
 LOST_S = 1.0

@@ -137,13 +137,13 @@ class Entered:
         return " ".join(why if why == NOT_OPENED else f"{NAMES[way]}: {why}." for way, why in self.closed.items())
 
 
-NOT_OPENED = "It was not started so that it can be entered."
+NOT_OPENED = "It was not started with GPUDASH_AGENT=1."
 """Why a program without an attach socket cannot be entered through it; a sentence of its own."""
 
 NAMES = {
     "any": "It cannot be entered",
     "door": "No door",
-    "remote_exec": "No sys.remote_exec",
+    "remote_exec": "It cannot be entered as it runs",
     "gdb": "No debugger",
 }
 
@@ -309,7 +309,7 @@ def _by_remote_exec(process: psutil.Process, path: Path, config: str, has_come: 
     """Raises: WayClosedError: if its Python does not support it, or does not allow it."""
     python, version = _python_of(process)
     if version < REMOTE_EXEC:
-        raise WayClosedError(f"its Python is {_written(version)}, and only 3.14 and newer have it")
+        raise WayClosedError(f"its Python is {_written(version)}, and that takes 3.14 or newer")
     if python is None:
         raise WayClosedError("Python is a part of another program there, whose interpreter cannot be called")
     # The program opens the file itself, so it must exist until the agent has connected.

@@ -104,10 +104,13 @@ class NeedSearch:
         running = self._running
         if running is None or running.is_requested:
             return self._what
+        # On busy processors what is left stands still: what has passed shows that it goes on.
+        so_far = f"{format_duration(running.seconds)} so far"
         left_s = running.limit_s - (running.seconds - running.waited_s)
         if left_s <= 0:
-            return f"{self._what}, this try longer than it should take: the processors are busy"
-        return f"{self._what}, this try for up to {format_left(left_s)} more, longer while processors are busy"
+            return f"{self._what}, {so_far}, this try longer than it should take: the processors are busy"
+        more = f"this try for up to {format_left(left_s)} more, longer while processors are busy"
+        return f"{self._what}, {so_far}, {more}"
 
     def leave(self) -> None:
         """End the search; its results so far stay."""
@@ -256,7 +259,7 @@ class NeedSearch:
             return found
         note = note_of(search, batch, files_of(self._request.command, self._request.folder))
         remedy = replace(remedy, note=note, changes_training=changes_training(search.best, batch))
-        return replace(found, remedies=ordered((*found.remedies, remedy)))
+        return replace(found, remedies=ordered((*found.remedies, remedy), found.verdict))
 
     def _source(self, name: str) -> bytes:
         """A file in the program's folder."""

@@ -14,6 +14,7 @@ import torch
 
 from gpudash.memory.allocator import AllocationRefused
 from gpudash.memory.explaining.call_sites import SourceLine
+from gpudash.memory.snapshot.causes.batch_size import is_given_to_a_model, shaped_batches
 from gpudash.memory.snapshot.causes.needless_graphs.evaluation import Flow
 from gpudash.memory.snapshot.causes.optimizer_state import STATES
 from gpudash.memory.snapshot.command_line import UNKNOWN_COMMAND, ProgramCommand
@@ -153,10 +154,62 @@ def test_the_batch_is_found_in_a_module_that_the_program_imports() -> None:
 
 def test_where_no_name_says_it_the_batch_is_the_first_size_of_what_a_step_makes() -> None:
     step = STEP.replace("model(data)", "model(torch.randn(64, 8)).view(64, -1)")
-    assert changed(explained_with("", step=step).remedies[0].patch) == [
+    first = explained_with("", step=step).remedies[0]
+    assert first.changes_training
+    assert changed(first.patch) == [
         "-    loss = model(torch.randn(64, 8)).view(64, -1).mean()",
         "+    loss = model(torch.randn(16, 8)).view(16, -1).mean()",
     ]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "model(torch.randn({}, 8))",
+        "self.model.encode(torch.randn({}, 8).cuda() * 2)",
+        "compile(model)(torch.randint(0, 10, ({},)))",
+        "torch.nn.functional.linear(torch.zeros({}, 8), weights)",
+        "apply(torch.randn({}, 8))\ndef apply(data):\n    return model(data)",
+        "len(models)\n    x = torch.randn({}, 8)\n    loss = model(x)",
+        "len(models)\n    self.x, y = torch.randn({}, 8), labels\n    loss = model(self.x)",
+        "None\n    for x in batches():\n        loss = model(x)\ndef batches():\n    yield torch.randn({}, 8)",
+    ],
+)
+def test_the_first_size_of_what_a_model_takes_is_a_batch(made: str) -> None:
+    assert _shaped(made.format(64)) == [64]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "kept.append(torch.zeros(60 * 2**18))",
+        "kept.append(torch.zeros(64, 1024))",
+        "torch.cat([torch.zeros(64, 1024), kept])",
+        "torch.nn.Parameter(torch.zeros(64, 1024))",
+        "model(TensorDataset(torch.zeros(64, 1024)))",
+        "model(torch.zeros(64))",
+        "print(torch.zeros(64, 8))",
+        "kept.copy_(torch.zeros(64, 8))",
+        "fill(torch.zeros(64, 1024))\ndef fill(tensor):\n    kept.append(tensor)",
+        "None\n    x = torch.zeros(64, 8)\ndef other(x):\n    model(x)",
+    ],
+)
+def test_the_size_of_a_plain_tensor_is_no_batch(made: str) -> None:
+    assert _shaped(made) == []
+
+
+def _shaped(made: str) -> list[int]:
+    """The batches of a step that begins so, without their names."""
+    lines = f"import torch\nfrom data import models\ndef step(model):\n    loss = {made}".splitlines()
+    file = SourceFile(TRAIN, lambda _file, number: lines[number - 1] if number <= len(lines) else "")
+    found = shaped_batches(file, lambda number, _size: is_given_to_a_model(file, number))
+    return [batch.value for batch in found]
+
+
+def test_of_a_plain_tensor_that_fills_the_memory_no_half_is_offered() -> None:
+    step = STEP.replace("model(data)", "torch.zeros(64, 1024)")
+    remedies = explained_with("", step=step).remedies
+    assert remedies and not any("a batch of" in remedy.change for remedy in remedies)
 
 
 @pytest.mark.parametrize("program", ["num_batches = 64", "log_every_batch = 64", "batch_size = size()", "batch = True"])

@@ -365,10 +365,10 @@ def test_the_explanation_survives_json_and_reads_as_text() -> None:
     found = explained(leaking().snapshot(), source=source)
     assert explanation_from_json(found.to_json()) == found
     text = "\n".join(report(found))
-    assert "Would have fitted" in text
+    assert "This would have fit" in text
     calm = Made()
     calm.step(16 * MIB)
-    assert "Would have fitted" not in "\n".join(report(explained(calm.snapshot())))
+    assert "This would have fit" not in "\n".join(report(explained(calm.snapshot())))
 
 
 def test_a_leak_is_not_answered_with_what_only_puts_it_off() -> None:

@@ -193,7 +193,7 @@ def test_the_page_tells_the_cause_the_parts_and_the_lines() -> None:
     page = Page(report(made.snapshot(), "run.pickle", source=lambda _file, _line: "losses.append(loss)"))
     for words in (
         "keeps 4 MiB alive per step",
-        "Would have fitted",
+        "This would have fit",
         "What filled it",
         "train.py:44",
         "OOM",

@@ -87,7 +87,7 @@ def test_an_out_of_memory_is_told_with_its_first_remedy() -> None:
     remedies = [{"change": "write loss.item()", "patch": "--- a"}, {"change": "less", "patch": ""}]
     explanation = {"headline": "Losses keep their graphs.", "remedies": remedies}
     document = run_of(status="out_of_memory", error={"message": "", "remedy": "", "explanation": explanation})
-    expected = "Losses keep their graphs. Would have fitted: write loss.item(). Its patch is in the document."
+    expected = "Losses keep their graphs. This would have fit: write loss.item(). Its patch is in the document."
     assert of_run(document) == expected
 
 
