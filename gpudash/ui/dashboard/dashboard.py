@@ -380,7 +380,7 @@ class Dashboard(PlotsPage):
         yield from self.plots.load()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Esc closes what covers the plots, as its button says, even from the form and the cards: they do not use it."""
+        """Esc closes what covers the plots, as its button says, even from the form and the cards."""
         if event.key() != Qt.Key.Key_Escape or not self.uncover():
             super().keyPressEvent(event)
 
