@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFrame, QPushButton, QScrollArea, QWidget
 
@@ -87,6 +87,14 @@ class ChangePanel(QFrame):
         rest = (buttons, self.notice, self._rule, self.why_title, (scroll, 1))
         in_column(*parts, *rest, parent=self, margins=(14, 8, 14, 8), spacing=6)
         self.setMinimumWidth(260)
+
+    def event(self, event: QEvent) -> bool:
+        done = super().event(event)
+        layout = self.layout()
+        if layout is not None and event.type() in (QEvent.Type.LayoutRequest, QEvent.Type.Resize):
+            # The splitter around it asks only for this, not for the height that wrapped text needs.
+            self.setMinimumHeight(layout.totalMinimumHeightForWidth(self.width()))
+        return done
 
     def show_offer(self, offer: Offer | None, found: Explanation) -> None:
         """Show a change for what ``found`` explains; without one, only what is known about the cause."""

@@ -41,7 +41,7 @@ from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.focus_group import shortcut_within
 from gpudash.ui.widgets.labels import search_field, title_label, worded_button
-from gpudash.ui.widgets.layouts import in_column, in_halves, in_row
+from gpudash.ui.widgets.layouts import in_column, in_halves, in_row, scrolled
 from gpudash.ui.widgets.plain_text import PlainLabel, without_mnemonics
 from gpudash.ui.widgets.tables import Column
 from gpudash.ui.widgets.text_size import scaled
@@ -52,6 +52,9 @@ BEFORE_RATIO, AFTER_RATIO = 0.03, 0.05
 
 BOTH_PX = 340
 """Minimum height, in logical pixels, at which a fragmented memory shows both the curve and the blocks."""
+
+LEAST_MIDDLE_PX = 150
+"""Minimum height of the table and the curve, in logical pixels."""
 
 SHORTEST_S = 1.0
 
@@ -130,7 +133,11 @@ class ExplanationPage(QWidget):
         self.middle.setSizes([SHARES[0], SHARES[1]])
         self.plots.setMinimumWidth(CURVE_WIDTH)
         rows = (self.header, filled, self.middle, self.comparison, self.program, self._evidence)
-        self._rows = in_column(*rows, parent=self, margins=(12, 6, 12, 6), spacing=6)
+        contents = _Contents()
+        self._rows = in_column(*rows, parent=contents, margins=(12, 6, 12, 6), spacing=6)
+        area = scrolled(contents, "Explanation of the memory")
+        area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        in_column(area, parent=self, margins=(0, 0, 0, 0))
         self.comparison.hide()
         self._share_rows(sourced=False)
 
@@ -295,7 +302,8 @@ class ExplanationPage(QWidget):
         self.view.show(began_s - BEFORE_RATIO * length, found.time_s + AFTER_RATIO * length)
 
     def _share_right(self) -> None:
-        """Show only the blocks when both do not fit: the headline is about them."""
+        """Keep the curve readable, and show only the blocks when both do not fit: the headline is about them."""
+        self.middle.setMinimumHeight(scaled(LEAST_MIDDLE_PX))
         both = self.right.height() >= scaled(BOTH_PX)
         self.plots.setVisible(both or self.blocks.isHidden())
 
@@ -323,6 +331,20 @@ class ExplanationPage(QWidget):
     def _clear(self) -> bool:
         self.bar.set_category("")
         return self.owners.clear()
+
+
+class _Contents(QWidget):
+    """What the page scrolls where it has less height than the parts need with their words whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setProperty("role", "scrolled")
+
+    def heightForWidth(self, width: int) -> int:
+        """The least height: the scroll area makes it larger where there is room."""
+        layout = self.layout()
+        assert layout is not None
+        return layout.totalMinimumHeightForWidth(width)
 
 
 class ExplanationHeader(CauseHeader):
