@@ -171,6 +171,14 @@ def test_marks_are_named_and_jumped_to_by_key(window: MainWindow, session: FakeS
     assert window.workspace.dashboard.view.cursor_s == 20.0
 
 
+def test_a_run_started_from_a_field_frames_no_other_part_of_the_form(window: MainWindow) -> None:
+    field = window.workspace.dashboard.panel.form.control("steps")
+    field.setFocus()
+    press(window, Key.Key_F5)
+    assert not field.isEnabled()
+    assert QApplication.focusWidget() is window
+
+
 @pytest.mark.parametrize("place", ["output", "card", "smoothing", "window"])
 def test_letters_of_the_plots_act_wherever_no_text_is_edited(window: MainWindow, place: str) -> None:
     dashboard = window.workspace.dashboard

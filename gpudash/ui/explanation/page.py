@@ -41,7 +41,7 @@ from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.focus_group import shortcut_within
 from gpudash.ui.widgets.labels import search_field, title_label, worded_button
-from gpudash.ui.widgets.layouts import in_column, in_halves, in_row, scrolled
+from gpudash.ui.widgets.layouts import ScrolledParts, in_column, in_halves, in_row, scrolled
 from gpudash.ui.widgets.plain_text import PlainLabel, without_mnemonics
 from gpudash.ui.widgets.tables import Column
 from gpudash.ui.widgets.text_size import scaled
@@ -133,7 +133,7 @@ class ExplanationPage(QWidget):
         self.middle.setSizes([SHARES[0], SHARES[1]])
         self.plots.setMinimumWidth(CURVE_WIDTH)
         rows = (self.header, filled, self.middle, self.comparison, self.program, self._evidence)
-        contents = _Contents()
+        contents = ScrolledParts()
         self._rows = in_column(*rows, parent=contents, margins=(12, 6, 12, 6), spacing=6)
         area = scrolled(contents, "Explanation of the memory")
         area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
@@ -333,20 +333,6 @@ class ExplanationPage(QWidget):
     def _clear(self) -> bool:
         self.bar.set_category("")
         return self.owners.clear()
-
-
-class _Contents(QWidget):
-    """What the page scrolls where it has less height than the parts need with their words whole."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.setProperty("role", "scrolled")
-
-    def heightForWidth(self, width: int) -> int:
-        """The least height: the scroll area makes it larger where there is room."""
-        layout = self.layout()
-        assert layout is not None
-        return layout.totalMinimumHeightForWidth(width)
 
 
 class ExplanationHeader(CauseHeader):

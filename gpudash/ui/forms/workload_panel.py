@@ -572,9 +572,12 @@ class WorkloadPanel(QFrame):
         self.snapshot.setVisible(self._commanding and can_save)
         if (running, program, outside) != (self._running, self._program, self._outside):
             self._running, self._stopping, self._program, self._outside = running, False, program, outside
+            focused = QApplication.focusWidget()
             (self.script if self.watching else self.form).set_locked(running)
             for control in (self.workload, self._presets):
                 control.setEnabled(not running)
+            if focused is not None and self.isAncestorOf(focused) and not focused.isEnabled():
+                self.window().setFocus()  # else Qt frames whatever can still be changed
             self._allow_device()
             self._update_button()
             self._show_caution()
