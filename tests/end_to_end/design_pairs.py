@@ -40,6 +40,9 @@ BETWEEN_PX = 16
 def main() -> None:
     """Play each in a process of its own, and put the two pictures beside each other."""
     drawings = Path(sys.argv[1])
+    unknown = [name for name in sys.argv[2:] if name not in SITUATIONS]
+    if unknown:
+        sys.exit(f"{unknown[0]} is not one of {', '.join(SITUATIONS)}")
     PAIRS.mkdir(parents=True, exist_ok=True)
     for name in sys.argv[2:] or SITUATIONS:
         with tempfile.TemporaryDirectory() as folder:

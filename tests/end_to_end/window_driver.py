@@ -379,7 +379,7 @@ SIMULATIONS = {
     "model": Simulation((4 * GIB,)),
     "out_of_memory_and_again": Simulation((GIB,)),
     "pictured_prediction": Simulation((8 * GIB,)),
-    "strip": Simulation((GIB,)),
+    "strip": Simulation((512 * MIB,)),
 }
 """Scenario → GPUs that are simulated for it."""
 

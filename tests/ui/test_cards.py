@@ -95,6 +95,24 @@ def test_words_are_never_cut_and_the_first_always_stays(qapp: QApplication) -> N
     assert fitting_text("cuda:0 · RTX 4090", metrics, room) == "cuda:0 · RTX"
 
 
+def test_a_narrow_card_drops_figures_before_it_cuts_a_product_in_two(qtbot: QtBot) -> None:
+    content = replace(CONTENT, device="GPU 0", product="RTX 4090 Laptop GPU", facts=("37 %", "41 °C", "120 W"))
+    cores = replace(CONTENT, device="cpu", product="EPYC, 2 cores", facts=("100 %", "swap 0"))
+    seen = set()
+    for of_card in (content, cores):
+        card = made(qtbot, 80, content=of_card)
+        for width in range(80, 500, 4):
+            card.resize(width, 84)
+            seen.add(card._name.text())
+    assert seen == {
+        "GPU 0 · RTX 4090",
+        "GPU 0 · RTX 4090 Laptop",
+        "GPU 0 · RTX 4090 Laptop GPU",
+        "cpu · EPYC",
+        "cpu · EPYC, 2 cores",
+    }
+
+
 def test_a_reading_that_was_not_had_is_no_zero(qtbot: QtBot) -> None:
     card = made(qtbot, 400, content=CardContent("GPU-1", "cuda:0", "RTX 4090", None, None, "VRAM"))
     assert card._used.text() == "–"

@@ -228,6 +228,8 @@ def test_a_program_that_is_watched_after_another_one_is_drawn_without_that(
     _watched(session, 2, "second.py")
     settle(window)
     dashboard = window.workspace.dashboard
+    dashboard.view.set_window(60.0)  # the page from the program's start has room for nothing else
+    settle(window)
     memory = dashboard.plots.plot("memory")
     assert memory is not None and memory.spec.curves[0].name == "second.py"
     assert _is_filled(window, 12.2) and not _is_filled(window, 7.2)

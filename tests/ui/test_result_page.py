@@ -251,9 +251,7 @@ def test_a_form_that_asks_for_another_run_takes_away_how_the_last_one_ended(open
     assert dashboard.result.isVisible() and dashboard.banner.isVisible(), "the next one is shown again"
 
 
-def test_the_card_beside_the_plots_has_room_for_what_is_said_of_the_search_from_the_beginning(
-    open_window: OpenWindow,
-) -> None:
+def test_the_card_beside_the_plots_has_room_for_what_a_search_says_from_the_beginning(open_window: OpenWindow) -> None:
     session = explained.Session()
     window = open_window(session, size=(1600, 900))
     explained.failed(session)

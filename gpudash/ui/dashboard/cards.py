@@ -34,7 +34,7 @@ from gpudash.telemetry.records import State, Table
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
 from gpudash.ui.widgets.focus_group import FocusGroup
-from gpudash.ui.widgets.labels import first_words, fitting_text, polish_again, set_role
+from gpudash.ui.widgets.labels import first_words, polish_again, set_role
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
 from gpudash.ui.widgets.text_size import scaled
@@ -49,8 +49,8 @@ from gpudash.units import (
     memory_unit,
 )
 
-SHORT_NAME_WORDS = 4
-"""Number of words of a card's name that take precedence over facts: the device, a dot, and two of the product."""
+SHORT_NAME_WORDS = 2
+"""Number of words of a product's name that take precedence over facts, and without which it says nothing: RTX 4090."""
 
 FAINT_BANDS, FAINT_FILLING = frozenset({"cache"}), 0.3
 """Bands of memory that can be freed on demand, drawn as faint as in the plots, and their opacity."""
@@ -228,6 +228,7 @@ class Card(QFrame):
         self._compact: bool | None = None
         self._simulated = False
         self._full_name = ""
+        self._names: Sequence[str] = ("", "")
         self._all_facts: Sequence[str] = ()
         self.set_compact(False)
 
@@ -255,7 +256,8 @@ class Card(QFrame):
         if self.property("selected") != selected:
             self.setProperty("selected", selected)
             polish_again(self)
-        self._full_name = f"{content.device} · {content.product}"
+        self._names = _names(content)
+        self._full_name = self._names[0]
         self._all_facts = content.facts
         self._simulated = content.simulated
         if content.state:
@@ -292,7 +294,7 @@ class Card(QFrame):
         metrics = self._name.fontMetrics()
         margins = self._outer.contentsMargins()
         room = self.width() - margins.left() - margins.right() - self._top.spacing() - 4
-        short = metrics.horizontalAdvance(first_words(self._full_name, SHORT_NAME_WORDS))
+        short = metrics.horizontalAdvance(self._names[-2])
         badge = self._badge.sizeHint().width() + self._top.spacing()
         # The name, as sim:0, says it too: without it nobody knows which card this is.
         self._badge.setVisible(self._simulated and badge + short <= room)
@@ -304,8 +306,9 @@ class Card(QFrame):
         text = _SEPARATOR.join(facts)
         self._facts.setText(text)
         self._facts.setVisible(bool(text))
-        name = fitting_text(self._full_name, metrics, room - metrics.horizontalAdvance(text))
-        self._name.setText(name)
+        room -= metrics.horizontalAdvance(text)
+        fitting = (name for name in self._names if metrics.horizontalAdvance(name) <= room)
+        self._name.setText(next(fitting, self._names[-1]))
         self._fit_verdict()
 
     def _fit_verdict(self) -> None:
@@ -348,6 +351,14 @@ class Card(QFrame):
 
     def sizeHint(self) -> QSize:
         return QSize(scaled(COMPACT_PX) if self._compact else 300, 42 if self._compact else 84)
+
+
+def _names(content: CardContent) -> Sequence[str]:
+    """The name of a card, then shorter ones, down to the device alone."""
+    product = content.product.split(", ")[0]
+    beginnings = [first_words(product, count) for count in range(len(product.split(" ")), SHORT_NAME_WORDS - 1, -1)]
+    products = dict.fromkeys((content.product, product, *beginnings))
+    return (*(f"{content.device} · {name}" for name in products), content.device)
 
 
 class DeviceCards(QScrollArea):

@@ -478,6 +478,8 @@ class Dashboard(PlotsPage):
         self.plots.cover(covered=False)
         if self.view.held:
             self.view.follow()
+        if self.live:
+            self.view.begin_page(event.time_s)
         self.shown_device.take_start(event)
         if event.workload == WATCH:
             run = RunView.of(event)

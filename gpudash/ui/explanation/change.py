@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 
-from PySide6.QtCore import QEvent, Qt, Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QFrame, QPushButton, QScrollArea, QWidget
+from PySide6.QtWidgets import QFrame, QPushButton, QWidget
 
 from gpudash.memory.explaining.explanation_text import caveat, reason, remedy_peak
 from gpudash.memory.explaining.patches import line_changes
@@ -15,7 +15,7 @@ from gpudash.telemetry.explanation import Explanation, Remedy
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.explanation.own_program import Offer
 from gpudash.ui.widgets.labels import set_role, worded_button, wrapping_label
-from gpudash.ui.widgets.layouts import in_column, in_row
+from gpudash.ui.widgets.layouts import in_column, in_row, scrolled
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.text_size import scaled
 from gpudash.units import format_bytes, format_count
@@ -73,28 +73,16 @@ class ChangePanel(QFrame):
         self.why_title = PlainLabel("WHY", role="title")
         self.why = wrapping_label("")
         self.caveat = wrapping_label("muted")
-        reasons = QWidget()
-        in_column(self.why, self.caveat, 1, parent=reasons, margins=(0, 0, 0, 0), spacing=6)
-        scroll = QScrollArea()  # a low window cannot show all of it
-        scroll.setWidgetResizable(True)
-        scroll.setFrameShape(QFrame.Shape.NoFrame)
-        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        scroll.setWidget(reasons)
-        for widget in (reasons, scroll.viewport()):
-            widget.setAutoFillBackground(False)
-        parts = (self.title, self.figure, self.saved, self.setting, self.tried, self.run_button, self.why_not)
         buttons = in_row((self.copy_button, 1), (self.edit_button, 1), spacing=8)
-        rest = (buttons, self.notice, self._rule, self.why_title, (scroll, 1))
-        in_column(*parts, *rest, parent=self, margins=(14, 8, 14, 8), spacing=6)
+        parts = (self.title, self.figure, self.saved, self.setting, self.tried, self.run_button, self.why_not)
+        rest = (buttons, self.notice, self._rule, self.why_title, self.why, self.caveat, 1)
+        contents = QWidget()
+        contents.setProperty("role", "scrolled")
+        in_column(*parts, *rest, parent=contents, margins=(14, 8, 14, 8), spacing=6)
+        scroll = scrolled(contents)  # a low window cannot show all of it
+        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        in_column(scroll, parent=self, margins=(0, 0, 0, 0))
         self.setMinimumWidth(260)
-
-    def event(self, event: QEvent) -> bool:
-        done = super().event(event)
-        layout = self.layout()
-        if layout is not None and event.type() in (QEvent.Type.LayoutRequest, QEvent.Type.Resize):
-            # The splitter around it asks only for this, not for the height that wrapped text needs.
-            self.setMinimumHeight(layout.totalMinimumHeightForWidth(self.width()))
-        return done
 
     def show_offer(self, offer: Offer | None, found: Explanation) -> None:
         """Show a change for what ``found`` explains; without one, only what is known about the cause."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication, QFrame, QPushButton, QWidget
 
@@ -41,7 +41,7 @@ from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.focus_group import shortcut_within
 from gpudash.ui.widgets.labels import search_field, title_label, worded_button
-from gpudash.ui.widgets.layouts import ScrolledParts, in_column, in_halves, in_row, scrolled
+from gpudash.ui.widgets.layouts import in_column, in_halves, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, without_mnemonics
 from gpudash.ui.widgets.tables import Column
 from gpudash.ui.widgets.text_size import scaled
@@ -53,9 +53,6 @@ BEFORE_RATIO, AFTER_RATIO = 0.03, 0.05
 BOTH_PX = 340
 """Minimum height, in logical pixels, at which a fragmented memory shows both the curve and the blocks."""
 
-LEAST_MIDDLE_PX = 150
-"""Minimum height of the table and the curve, in logical pixels."""
-
 SHORTEST_S = 1.0
 
 SHARES = (3000, 2000)
@@ -63,6 +60,11 @@ SHARES = (3000, 2000)
 
 CURVE_WIDTH = 320
 """Logical pixels; a narrower curve is unreadable."""
+
+LEAST_MIDDLE_PX, LEAST_PROGRAM_PX = 104, 140
+"""Logical pixels: the least height of the table beside the curve, and of the stack or source. In less, as with large
+text in a low window, the page is scrolled.
+"""
 
 UNLIMITED_PX = 2**24 - 1
 """Qt's QWIDGETSIZE_MAX: a widget with this maximum height is unlimited."""
@@ -133,13 +135,23 @@ class ExplanationPage(QWidget):
         self.middle.setSizes([SHARES[0], SHARES[1]])
         self.plots.setMinimumWidth(CURVE_WIDTH)
         rows = (self.header, filled, self.middle, self.comparison, self.program, self._evidence)
-        contents = ScrolledParts()
-        self._rows = in_column(*rows, parent=contents, margins=(12, 6, 12, 6), spacing=6)
-        area = scrolled(contents, "Explanation of the memory")
-        area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        in_column(area, parent=self, margins=(0, 0, 0, 0))
+        self._rows = in_column(*rows, parent=self, margins=(12, 6, 12, 6), spacing=6)
         self.comparison.hide()
         self._share_rows(sourced=False)
+        self._take_least_heights()
+
+    def _take_least_heights(self) -> None:
+        self.middle.setMinimumHeight(scaled(LEAST_MIDDLE_PX))
+        self.program.setMinimumHeight(scaled(LEAST_PROGRAM_PX))
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() is QEvent.Type.FontChange:
+            self._take_least_heights()
+
+    def heightForWidth(self, width: int) -> int:
+        """The least height, as which a scroll area takes it: in more, the table, the curve and the source have it."""
+        return self._rows.minimumHeightForWidth(width)
 
     def _connect(self) -> None:
         self.header.applied.connect(self.applied)
@@ -304,8 +316,7 @@ class ExplanationPage(QWidget):
         self.view.show(began_s - BEFORE_RATIO * length, found.time_s + AFTER_RATIO * length)
 
     def _share_right(self) -> None:
-        """Keep the curve readable, and show only the blocks when both do not fit: the headline is about them."""
-        self.middle.setMinimumHeight(scaled(LEAST_MIDDLE_PX))
+        """Show only the blocks when both do not fit: the headline is about them."""
         both = self.right.height() >= scaled(BOTH_PX)
         self.plots.setVisible(both or self.blocks.isHidden())
 

@@ -21,6 +21,7 @@ from gpudash.telemetry.records import Event, MemoryExplained, RemediesFound, Top
 from gpudash.telemetry.runs import WATCH, RunView, run_of
 from gpudash.ui.colours import Palette
 from gpudash.ui.forms.workload_panel import WorkloadPanel
+from gpudash.ui.widgets.layouts import scrolled_both_ways
 
 if TYPE_CHECKING:
     from gpudash.ui.explanation.header import RemediesView
@@ -69,7 +70,7 @@ class ExplanationView(QStackedWidget):
         from gpudash.ui.explanation.page import ExplanationPage
 
         page = ExplanationPage(self._session.store, self._palette)
-        self.addWidget(page)
+        self.addWidget(scrolled_both_ways(page, "Explanation"))
         page.closed.connect(self.close_page)
         page.applied.connect(self._apply_to_explained)
         page.stop_wanted.connect(self._stop)
@@ -193,7 +194,7 @@ class ExplanationView(QStackedWidget):
 
     def _open_page(self) -> None:
         if not self.open:
-            self.setCurrentWidget(self.page)
+            self.setCurrentIndex(1)  # behind the parts
             self.page.owners.table.view.setFocus()
             self.refresh()
 

@@ -358,9 +358,7 @@ class TimePlot(QWidget):
         """
         self.canvas.set_margins(*self._margins)
         start, end = self._view.range()
-        origin = end
-        if self._view.following:
-            origin = end - self._view.lead_s
+        origin = self._view.still_s
         low, high = self.y_range
         # Rounded: while following, the range differs from frame to frame in its last bits only, and a new range costs
         # a layout.
@@ -697,8 +695,8 @@ class TimePlot(QWidget):
 
     def _time_ticks(self, geometry: Geometry) -> Ticks:
         width = geometry.area.width()
-        if self._view.origin_s is not None:
-            start = self._view.origin_s - geometry.origin_s
+        if self._view.counted_from_s is not None:
+            start = self._view.counted_from_s - geometry.origin_s
             ticks = time_ticks(geometry.x_low - start, geometry.x_high - start, width, relative_to="the start")
             return Ticks(tuple((t + start, text) for t, text in ticks.marks), ticks.name)
         if self._view.following and self._view.live:

@@ -17,6 +17,12 @@ from gpudash.units import format_duration
 MIN_WINDOW_S = 0.01
 MAX_WINDOW_S = 7 * 86400.0
 
+LEAST_PAGE_S = 5.0
+"""The narrowest page shown from the start of a run; the next one is twice as wide, and so on up to the window."""
+
+PAGE_MARGIN_RATIO = 0.02
+"""Share of a page before the start of the run."""
+
 _HISTORY = 100
 
 
@@ -31,7 +37,8 @@ class TimeView(QObject):
     """The shown time window, the cursor and the selection.
 
     While following, the right edge is the newest reading (plus `lead_s`, room for a forecast). While paused, it is
-    fixed at `right_s`.
+    fixed at `right_s`. From `begin_page` until the window is full it follows in pages: nothing moves while the curves
+    grow from the left into what is predicted for them.
 
     Attributes:
         live: whether the newest reading is current; if not, times are shown as session times only.
@@ -65,6 +72,7 @@ class TimeView(QObject):
         self._now_s = 0.0
         self._right_s = 0.0
         self._lead_s = 0.0
+        self._began_s: float | None = None
         self._cursor_s: float | None = None
         self._cursor_offset_s: float | None = None
         self._selection: tuple[float, float] | None = None
@@ -84,7 +92,7 @@ class TimeView(QObject):
 
     @property
     def window_s(self) -> float:
-        """The width of the shown range in seconds."""
+        """The width of the shown range in seconds, unless a page is shown, which is narrower."""
         return self._window_s
 
     @property
@@ -95,9 +103,23 @@ class TimeView(QObject):
     @property
     def right_s(self) -> float:
         """The right edge of the shown range."""
+        return self.range()[1]
+
+    @property
+    def still_s(self) -> float:
+        """The time that keeps its place in the shown range from frame to frame: now, if the range moves with it."""
+        if self._page is not None:
+            return self._page[0]
         if self._following:
-            return self._now_s + self._lead_s
+            return self._now_s
         return self._right_s
+
+    @property
+    def counted_from_s(self) -> float | None:
+        """The session time from which the axis counts; ``None`` for now, or for the session's."""
+        if self.origin_s is None and self._page is not None:
+            return self._began_s
+        return self.origin_s
 
     @property
     def lead_s(self) -> float:
@@ -111,8 +133,33 @@ class TimeView(QObject):
 
     def range(self) -> tuple[float, float]:
         """The start and the end of the shown range."""
-        right = self.right_s
+        if self._page is not None:
+            return self._page
+        right = self._right_s
+        if self._following:
+            right = self._now_s + self._lead_s
         return right - self._window_s, right
+
+    @property
+    def _page(self) -> tuple[float, float] | None:
+        """The page shown while following; ``None`` once the window is full."""
+        if self._began_s is None or not self._following:
+            return None
+        width = self._window_s
+        reached = self._now_s - self._began_s
+        filled = 1.0 - PAGE_MARGIN_RATIO - self._lead_s / self._window_s
+        if reached > filled * width:
+            return None
+        while width / 2 >= LEAST_PAGE_S and reached <= filled * width / 2:
+            width /= 2
+        left = self._began_s - PAGE_MARGIN_RATIO * width
+        return left, left + width
+
+    def begin_page(self, began_s: float) -> None:
+        """While following, show what began at ``began_s`` from its start until it fills the window."""
+        if self._following:
+            self._began_s = began_s
+            self.changed.emit()
 
     def drawn(self) -> tuple[float, float]:
         """The part of the range whose readings are drawn."""
@@ -151,6 +198,7 @@ class TimeView(QObject):
     def set_window(self, window_s: float) -> None:
         """Show ``window_s`` seconds; the right edge stays."""
         self._remember("window")
+        self._began_s = None
         self._window_to_follow_s = None
         self._window_s = self._clamped(window_s)
         self.changed.emit()
@@ -159,7 +207,11 @@ class TimeView(QObject):
         """Freeze the view; readings are still stored."""
         if self._following:
             cursor = self.cursor_s
-            self._right_s = self.right_s
+            left, self._right_s = self.range()
+            if self._page is not None:
+                self._window_to_follow_s = self._window_s
+                self._window_s = self._right_s - left
+                self._began_s = None
             # While following the cursor moves along; when frozen it must stay at its time.
             self._following = False
             self._pin_cursor(cursor)
@@ -189,6 +241,7 @@ class TimeView(QObject):
         While following, the right edge stays and following continues. While paused, `anchor_s` keeps its place.
         """
         self._remember("zoom")
+        self._began_s = None
         left, right = self.range()
         width = self._clamped(self._window_s * factor)
         if not self._following:
@@ -228,6 +281,7 @@ class TimeView(QObject):
         # If the view is held already, the width before the first `hold` counts.
         if self._following:
             self._window_to_follow_s = self._window_s
+            self._began_s = None
         self._held = True
         self.pause()
         self._window_s = self._clamped(end_s - start_s)
@@ -251,6 +305,7 @@ class TimeView(QObject):
         start, end = extent
         if self._following:
             self._remember("show")
+            self._began_s = None
             self._window_s = self._clamped(max(end, self._now_s) - start + self._lead_s)
             self.changed.emit()
         else:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QRect, Qt
 from PySide6.QtGui import QColor, QGuiApplication, QPainter, QPixmap
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QScrollArea, QWidget
 
 from gpudash.memory.explaining.explanation_text import report
 from gpudash.memory.snapshot.history.model import OOM, Snapshot, SnapshotError
@@ -24,6 +24,7 @@ from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.document import FileDocument
 from gpudash.ui.widgets.file_dialog import FileDialog
 from gpudash.ui.widgets.focus_group import shortcut_within
+from gpudash.ui.widgets.layouts import scrolled_both_ways
 from gpudash.ui.widgets.opening_page import OpeningPage
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class SnapshotDocument(FileDocument):
         self._refused = False
         self._closed = False
         self._page: SnapshotPage | None = None
+        self._area: QScrollArea | None = None
         self._opener = opener
         self._built = False
         self._importing = threading.Thread(
@@ -95,7 +97,8 @@ class SnapshotDocument(FileDocument):
             from gpudash.ui.snapshot.page import SnapshotPage
 
             self._page = SnapshotPage(self._opened, self._opener, source_line, self._palette)
-            self._stack.addWidget(self._page)
+            self._area = scrolled_both_ways(self._page, "Memory snapshot")
+            self._stack.addWidget(self._area)
         elif self._page.build():
             self._built = True
             self._connect(self._page)
@@ -124,7 +127,7 @@ class SnapshotDocument(FileDocument):
     @property
     def ready(self) -> bool:
         """Whether the page is shown."""
-        return self._page is not None and self._stack.currentWidget() is self._page
+        return self._area is not None and self._stack.currentWidget() is self._area
 
     def refresh(self) -> None:
         """Continue opening and fetch answers; called by the window's timer."""
@@ -195,7 +198,8 @@ class SnapshotDocument(FileDocument):
         had_focus = False
         if self.focusWidget() is not None:
             had_focus = self.isAncestorOf(self.focusWidget())
-        self._stack.setCurrentWidget(self.page)
+        assert self._area is not None
+        self._stack.setCurrentWidget(self._area)
         if had_focus or self.hasFocus():
             self.page.who.table.view.setFocus()
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QMenu, QPushButton, QTabWidget, QWidget
 
@@ -36,6 +36,7 @@ from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.layouts import in_column, in_halves
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.tables import Column, Table
+from gpudash.ui.widgets.text_size import scaled
 from gpudash.units import format_bytes, format_count
 
 GROWTH_COLUMNS = (
@@ -144,6 +145,10 @@ EXPORTS = (
     ("png", "Page as picture…", "Save the visible page as a PNG"),
     ("html", "Report as HTML…", "Save the whole explanation as one file that opens in a browser"),
 )
+
+
+LEAST_MIDDLE_PX, LEAST_STACK_PX = 230, 90
+"""Logical pixels: the least heights of the panes and of the stack. In less, the page is scrolled."""
 
 
 class SnapshotPage(QWidget):
@@ -255,6 +260,20 @@ class SnapshotPage(QWidget):
         self.halves.setStretchFactor(1, 1)
         self.middle.setSizes([3000, 2000])
         self.halves.setSizes([4000, 1300])
+        self._take_least_heights()
+
+    def _take_least_heights(self) -> None:
+        self.middle.setMinimumHeight(scaled(LEAST_MIDDLE_PX))
+        self.stack.setMinimumHeight(scaled(LEAST_STACK_PX))
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() is QEvent.Type.FontChange and self.study is not None:
+            self._take_least_heights()
+
+    def heightForWidth(self, width: int) -> int:
+        """The least height, as which a scroll area takes it."""
+        return self._outer.minimumHeightForWidth(width)
 
     def _extend_stack(self) -> None:
         self.editor = worded_button(

@@ -202,6 +202,20 @@ def scrolled(widget: QWidget, name: str = "") -> QScrollArea:
     return area
 
 
+def scrolled_both_ways(page: QWidget, name: str) -> QScrollArea:
+    """An area for a whole page, which scrolls where the page has less than its least size. Tab does not stop at it.
+
+    Args:
+        page: the page; its `heightForWidth` is its least height.
+        name: accessible name.
+    """
+    page.setProperty("role", "scrolled")
+    area = scrolled(page, name)
+    area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAsNeeded)
+    area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+    return area
+
+
 def _filled(layout: L, parts: Iterable[Part], margins: Margins | None, spacing: int | None) -> L:
     if margins is not None:
         layout.setContentsMargins(*margins)

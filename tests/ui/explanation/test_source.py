@@ -13,7 +13,7 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication, QTextCursor
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QLabel, QPushButton, QWidget
+from PySide6.QtWidgets import QLabel, QPushButton, QScrollArea, QWidget
 from pytestqt.qtbot import QtBot
 
 from gpudash.memory.explaining.annotated_source import AnnotatedSource, SourceRow
@@ -27,6 +27,7 @@ from gpudash.ui.explanation.page import ExplanationPage
 from gpudash.ui.explanation.source_view.highlighting import colours_of, spans_of
 from gpudash.ui.explanation.source_view.source import SourceView
 from gpudash.ui.plots.legend import LegendEntry
+from gpudash.ui.widgets.text_size import SIZES
 from gpudash.ui.widgets.theme import restyle
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import MIB
@@ -557,3 +558,26 @@ def test_python_is_coloured_line_by_line_also_in_a_text_of_several_lines() -> No
     assert kinds[1] == [(0, 6, "string")], "Qt counts in units of UTF-16"
     assert kinds[3] == []
     assert [kind for _begin, _length, kind in kinds[4]] == ["keyword", "keyword", "number", "comment"]
+
+
+@pytest.mark.usefixtures("usual_size")
+@pytest.mark.parametrize("scale", SIZES)
+def test_in_every_text_size_all_of_the_page_can_be_read_and_the_change_is_in_view(
+    opened: Opened, script: Path, tmp_path: Path, scale: float
+) -> None:
+    found = explained(script, [change_in(script)])
+    page = opened(recorded(tmp_path / "mine.gpudash", request_of(script).spec(), found))
+    window = window_of(page)
+    restyle(window, window.workspace.colours, scale)
+    again(page)
+    assert page_complaints(page) == []
+    view = page.program.source.view
+    place = view.place_of(KEEPS)
+    assert place is not None
+    changed = view.block_rect(view.document().findBlockByNumber(place))
+    assert changed.top() >= 0 and changed.bottom() <= view.viewport().height()
+    areas = [area for area in window.findChildren(QScrollArea) if area.accessibleName() == "Explanation"]
+    assert areas[0].verticalScrollBar().maximum() == max(0, page.height() - areas[0].viewport().height())
+    page.leave()
+    again(page)
+    assert not page.isVisible() and window.height() == 800

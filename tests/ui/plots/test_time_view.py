@@ -20,6 +20,66 @@ def test_following_ends_at_the_newest_reading(live: TimeView) -> None:
     assert live.status() == "Live"
 
 
+def test_a_run_is_followed_from_its_start_on_pages_that_double_until_the_window_is_full(live: TimeView) -> None:
+    live.begin_page(100.0)
+    seen = [live.range()]
+    for tenth in range(1, 900):
+        live.set_now(100.0 + tenth / 10)
+        if live.range() != seen[-1]:
+            seen.append(live.range())
+    pages = seen[:4]
+    assert [end - start for start, end in pages] == pytest.approx([7.5, 15.0, 30.0, 60.0])
+    assert all(0.0 < (100.0 - start) / (end - start) < 0.03 for start, end in pages)
+    assert live.range() == pytest.approx((129.9, 189.9)) and len(seen) > 200, "then it moves on"
+
+
+@given(lead_s=st.floats(0.0, 20.0), ages=st.lists(st.floats(0.0, 200.0), min_size=2, max_size=20))
+def test_a_page_always_has_the_newest_reading_and_the_room_ahead_of_it(lead_s: float, ages: list[float]) -> None:
+    view = TimeView(60.0)
+    view.begin_page(0.0)
+    view.set_lead(lead_s)
+    ends = []
+    for age in sorted(ages):
+        view.set_now(age)
+        start, end = view.range()
+        assert start <= age <= end - lead_s * (end - start) / 60.0 + 1e-9
+        ends.append(end)
+    assert ends == sorted(ends), "nothing runs back"
+
+
+def test_what_the_user_chooses_ends_the_page(live: TimeView) -> None:
+    for choose in (
+        lambda: live.set_window(60.0),
+        lambda: live.zoom(1.0),
+        lambda: live.show_all((50.0, 110.0)),
+        lambda: live.hold(50.0, 110.0),
+    ):
+        live.follow()
+        live.begin_page(100.0)
+        assert live.range()[0] > 99.0
+        choose()
+        assert live.range()[0] <= 50.1
+
+
+def test_a_pause_on_a_page_keeps_what_is_shown_and_following_goes_back_to_the_window(live: TimeView) -> None:
+    live.begin_page(100.0)
+    live.set_now(103.0)
+    shown = live.range()
+    live.pause()
+    live.set_now(130.0)
+    assert live.range() == pytest.approx(shown)
+    live.follow()
+    assert live.range() == pytest.approx((70.0, 130.0))
+
+
+def test_a_page_counts_from_the_start_of_its_run_and_a_scrolling_view_from_now(live: TimeView) -> None:
+    live.begin_page(100.0)
+    live.set_now(101.0)
+    assert live.counted_from_s == 100.0 and live.still_s == live.range()[0]
+    live.set_now(200.0)
+    assert live.counted_from_s is None and live.still_s == 200.0
+
+
 def test_pausing_freezes_the_range_and_says_how_far_behind_it_is(live: TimeView) -> None:
     live.pause()
     live.set_now(112.0)

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QPoint, QPointF, Qt
-from PySide6.QtWidgets import QAbstractButton, QApplication, QComboBox, QLineEdit, QTableView
+from PySide6.QtWidgets import QAbstractButton, QApplication, QComboBox, QLineEdit, QScrollArea, QTableView
 from pytestqt.qtbot import QtBot
 
 from gpudash.memory.snapshot.history.model import Snapshot
+from gpudash.ui.colours import DARK
 from gpudash.ui.explanation.memory_map import IDLE
 from gpudash.ui.snapshot.document import SnapshotDocument
 from gpudash.ui.snapshot.page import SnapshotPage
+from gpudash.ui.widgets.theme import restyle
 from gpudash.units import MIB, format_bytes
 from tests.ui.conftest import IN_BOTH_THEMES
 from tests.ui.snapshot.conftest import OpenDocument
@@ -291,3 +293,23 @@ def test_the_source_of_a_program_that_is_elsewhere_is_said_to_be_missing(page: S
     assert page.lines.view.isVisible() and source is not None
     held = {row.number: (row.bytes, row.growth) for row in source.rows}
     assert held[10] == (40 * MIB, 0.0) and held[44][1] == 4 * MIB and all(size for size, _growth in held.values())
+
+
+@pytest.mark.usefixtures("usual_size")
+@pytest.mark.parametrize(("scale", "scrolls"), [(1.0, False), (2.0, True)])
+def test_large_text_leaves_every_pane_its_height_and_the_page_scrolls(
+    leaking: Snapshot, open_document: OpenDocument, scale: float, scrolls: bool
+) -> None:
+    document = open_document(leaking)
+    restyle(document, DARK, scale)
+    document.resize(1280, 800)
+    for _ in range(4):
+        QApplication.processEvents()
+        document.refresh()
+    page = document.page
+    page.tabs.setCurrentWidget(page.lines)
+    QApplication.processEvents()
+    (area,) = (area for area in document.findChildren(QScrollArea) if area.widget() is page)
+    assert (area.verticalScrollBar().maximum() > 0) == scrolls
+    assert page.tabs.height() >= 6 * page.tabs.fontMetrics().lineSpacing()
+    assert document.height() == 800

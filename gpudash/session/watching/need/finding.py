@@ -98,8 +98,8 @@ class NeedSearch:
 
     @property
     def doing(self) -> str:
-        """What is being done, with what is left of the time limit of this rerun, which others may follow, without a full
-        stop; "" between two reruns.
+        """What is being done, without a full stop, and what is left of the time limit of this rerun, which others may
+        follow; "" between two reruns.
         """
         running = self._running
         if running is None or running.is_requested:

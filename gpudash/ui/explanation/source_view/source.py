@@ -232,6 +232,12 @@ class SourceView(QPlainTextEdit):
         if self.horizontalScrollBar().value() == self._left:
             self._show_changed_part()
 
+    @property
+    def _unscrolled(self) -> bool:
+        """Whether the view is where `look_at` scrolled to, as far as there was something to scroll."""
+        bar = self.verticalScrollBar()
+        return self.source is not None and bar.value() == min(self._top, bar.maximum())
+
     def place_of(self, line: int) -> int | None:
         """The row of a line of the file; ``None`` if that line is not shown."""
         if self.source is None:
@@ -260,10 +266,11 @@ class SourceView(QPlainTextEdit):
         self.viewport().update()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
+        unscrolled = self._unscrolled
         super().resizeEvent(event)
         self._choose_margin()
-        if self.source is not None and self.verticalScrollBar().value() == self._top:
-            self.look_at(self.textCursor().blockNumber())  # the reader has not scrolled
+        if unscrolled:
+            self.look_at(self.textCursor().blockNumber())
         self._keep_changed_part()
         inside = self.contentsRect()
         # The frame's own padding lies between `contentsRect` and the viewport. The margin covers it, so that the
@@ -308,10 +315,13 @@ class SourceView(QPlainTextEdit):
 
     def changeEvent(self, event: QEvent) -> None:
         """Follow a change of the font size."""
+        unscrolled = self._unscrolled
         super().changeEvent(event)
         sizes = (QEvent.Type.ApplicationFontChange, QEvent.Type.StyleChange)
         if event.type() in sizes and self.font().pixelSize() != scaled(CODE_PX):
             self._take_font()
+            if unscrolled:
+                self.look_at(self.textCursor().blockNumber())
 
     def _take_font(self) -> None:
         font = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
