@@ -240,8 +240,8 @@ def value_ticks(unit: Unit, low: float, high: float, count: int, *, log: bool = 
     name = f"{prefix} {unit_name}".strip()
     if unit == "rate":
         name = f"{prefix}B/s"
-    marks = tuple((v, _plain(v / factor, step / factor)) for v in _multiples(low, high, step))
-    return Ticks(marks, name, prefix)
+    shortened = tuple((v, _plain(v / factor, step / factor)) for v in _multiples(low, high, step))
+    return Ticks(shortened, name, prefix)
 
 
 def _ratio_ticks(low: float, high: float, count: int) -> Ticks:

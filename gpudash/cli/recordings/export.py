@@ -77,7 +77,7 @@ def export(
         pixels = _pixels(size)
     after = ""
     try:
-        if to in PICTURES:
+        if to == "png" or to == "svg":
             _draw(file, out, pixels, theme or "light", force)
         elif to == "html":
             _report(file, out, force)

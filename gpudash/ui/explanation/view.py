@@ -122,7 +122,7 @@ class ExplanationView(QStackedWidget):
         explained = (run for run in reversed(runs) if run.error is not None and run.error.explanation is not None)
         return next(explained, None)
 
-    def _number_beside(self, run: RunView | None) -> int | None:
+    def _number_of_other(self, run: RunView | None) -> int | None:
         """The number of a run in the session, counted from 1, if another one is in front."""
         if run is None or run is self.run_in_front():
             return None
@@ -184,7 +184,7 @@ class ExplanationView(QStackedWidget):
             uuid,
             commanding=live,
             searching=searching,
-            number=self._number_beside(run),
+            number=self._number_of_other(run),
             rank=rank,
             allocator=name,
             program=own_program(run, found, live=live),
