@@ -15,7 +15,7 @@ from gpudash.devices.names import Gpu, badged_name, kind_of
 from gpudash.drawing.axes import Style, Unit
 from gpudash.telemetry.ranks.ranks import ENVELOPE, LEAST_RANKS, MEAN
 from gpudash.telemetry.ranks.rows import RankPlace, places_of
-from gpudash.telemetry.readings import Key
+from gpudash.telemetry.readings import DERIVED, Key
 from gpudash.telemetry.records import OF_LOSS, Topic
 from gpudash.telemetry.runs import WATCH, RunView, item_of
 from gpudash.telemetry.store import Store
@@ -69,6 +69,11 @@ class CurveSpec:
     def pulses(self) -> bool:
         """Whether it consists of short bursts with gaps: drawn with edges down to 0, narrow gaps bridged."""
         return self.key[0] == "transfer"
+
+    @property
+    def is_laid_over(self) -> bool:
+        """Whether it is of another run, laid over the plot."""
+        return self.key[0] == LAID_OVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +209,7 @@ def plots_for(
     if rates is not None:
         plots.append(rates)
     plots.append(utilisation(None if host else selected, gpu))
+    plots += derived_plots(store, None if host else selected)
     if _several_losses(store.run) or any(store.series("run", name) is not None for name in ("loss", "val_loss")):
         plots.append(loss(store.run))
     if store.series("run", "throughput") is not None:
@@ -515,6 +521,20 @@ def utilisation(uuid: str | None, gpu: Gpu | None) -> PlotSpec:
         ]
     curves.append(CurveSpec(("host", "cpu_utilisation", None), "CPU", "ratio", "cpu"))
     return PlotSpec(id="utilisation", title="UTILISATION", curves=tuple(curves), unit="ratio")
+
+
+def derived_plots(store: Store, uuid: str | None) -> Iterator[PlotSpec]:
+    """The plots of `DERIVED` for a GPU, or the host if ``None``, that have a value; hidden until they are chosen."""
+    table = "host" if uuid is None else "gpu"
+    for derived in DERIVED:
+        plot = derived.plot
+        keys = [(derived.table, metric, uuid) for metric in derived.metrics]
+        if plot is None or derived.table != table or not any(_has_value(store, key) for key in keys):
+            continue
+        curves = tuple(
+            CurveSpec(key, name, plot.unit, colour) for key, (name, colour) in zip(keys, plot.curves, strict=True)
+        )
+        yield PlotSpec(id=plot.id, title=plot.title, curves=curves, unit=plot.unit, extra=True)
 
 
 def throughput(run: RunView | None) -> PlotSpec:

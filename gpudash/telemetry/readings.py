@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
+from gpudash.drawing.axes import Unit
 from gpudash.telemetry.records import Event, Marker, Sample, State, Value, number_in, size_in
 from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.series import Point
@@ -137,18 +139,16 @@ class Instant:
     def bands_of(
         self, table: str, device: str | None, allocator: str | None, time_s: float
     ) -> Iterator[tuple[Key, float | None]]:
-        """The bands of a memory whose usage was read at ``time_s``; ``allocator`` is torch's name for the device."""
-        used = self.recent((table, "used_bytes", device), time_s)
-        process = self.recent((table, "process_bytes", device), time_s)
-        if table == "host":
-            yield ("host", "others_bytes", None), host_others(used, process)
-            return
-        allocated = self.recent(("allocator", "allocated_bytes", allocator), time_s)
-        reserved = self.recent(("allocator", "reserved_bytes", allocator), time_s)
-        linked = ("allocator", "reserved_bytes", allocator) in self.readings
-        bands = gpu_bands(used, process, allocated, reserved, linked=linked)
-        for name in ("allocated", "idle", "context", "other"):
-            yield ("gpu", f"{name}_bytes", device), getattr(bands, name)
+        """What `DERIVED` computes for a memory whose usage was read at ``time_s``, by series.
+
+        Args:
+            allocator: torch's name for the device.
+        """
+        memory = MemoryReadings(self, table, device, allocator, time_s)
+        for derived in DERIVED:
+            if derived.table == table:
+                for metric, value in zip(derived.metrics, derived.compute(memory), strict=False):
+                    yield (table, metric, device), value
 
     def recent(self, key: Key, time_s: float) -> float | None:
         """The newest value, unless it is a gap or too old to combine with a reading at ``time_s``."""
@@ -156,6 +156,72 @@ class Instant:
         if isinstance(reading.value, str) or reading.time_s is None or time_s - reading.time_s > JOIN_S:
             return None
         return reading.value
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReadings:
+    """The newest readings of one memory that belong together.
+
+    Attributes:
+        instant: all readings.
+        table: "host" or "gpu".
+        device: UUID of the GPU; ``None`` for the host.
+        allocator: torch's name for the device, if torch uses it.
+        time_s: when its usage was read.
+    """
+
+    instant: Instant
+    table: str
+    device: str | None
+    allocator: str | None
+    time_s: float
+
+    def of_device(self, metric: str) -> float | None:
+        """A reading of the device; ``None`` for a gap."""
+        return self.instant.recent((self.table, metric, self.device), self.time_s)
+
+    def of_allocator(self, metric: str) -> float | None:
+        """A reading of torch's allocator on the device; ``None`` for a gap."""
+        return self.instant.recent(("allocator", metric, self.allocator), self.time_s)
+
+    @property
+    def has_allocator(self) -> bool:
+        """Whether an allocator of ours is known on the device."""
+        return ("allocator", "reserved_bytes", self.allocator) in self.instant.readings
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedPlot:
+    """A plot of derived series, hidden until it is chosen.
+
+    Attributes:
+        id: name that stays the same; other plots have others.
+        title: heading, followed by the device.
+        unit: how values are written.
+        curves: name and colour (in `Palette.curves`) of each series, in their order.
+    """
+
+    id: str
+    title: str
+    unit: Unit
+    curves: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """Series that are computed from readings of several sources at each reading of a memory.
+
+    Attributes:
+        table: whose memory: "host" or "gpu".
+        metrics: names of the series.
+        compute: their values, ``None`` for a gap; none at all where they do not apply.
+        plot: the plot that they have to themselves; ``None`` if a function of `gpudash.telemetry.plots` draws them.
+    """
+
+    table: Literal["host", "gpu"]
+    metrics: tuple[str, ...]
+    compute: Callable[[MemoryReadings], Sequence[float | None]]
+    plot: DerivedPlot | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,3 +273,43 @@ def host_others(used: float | None, process: float | None) -> float | None:
     if used is None or process is None:
         return None
     return max(used - process, 0)
+
+
+def _gpu_parts(memory: MemoryReadings) -> tuple[float | None, ...]:
+    """The fields of `GpuBands`, in their order."""
+    bands = gpu_bands(
+        memory.of_device("used_bytes"),
+        memory.of_device("process_bytes"),
+        memory.of_allocator("allocated_bytes"),
+        memory.of_allocator("reserved_bytes"),
+        linked=memory.has_allocator,
+    )
+    return bands.allocated, bands.idle, bands.context, bands.other
+
+
+def _idle_share(memory: MemoryReadings) -> tuple[float | None, ...]:
+    """The idle share of what PyTorch reserved, which grows as memory falls into pieces; a gap while it has none."""
+    if not memory.has_allocator:
+        return ()
+    allocated = memory.of_allocator("allocated_bytes")
+    reserved = memory.of_allocator("reserved_bytes")
+    if allocated is None or not reserved:
+        return (None,)
+    return (max(0.0, 1.0 - allocated / reserved),)
+
+
+DERIVED = (
+    Derived(
+        "host",
+        ("others_bytes",),
+        lambda memory: (host_others(memory.of_device("used_bytes"), memory.of_device("process_bytes")),),
+    ),
+    Derived("gpu", ("allocated_bytes", "idle_bytes", "context_bytes", "other_bytes"), _gpu_parts),
+    Derived(
+        "gpu",
+        ("idle_share",),
+        _idle_share,
+        DerivedPlot("idle_share", "IDLE SHARE inside PyTorch", "ratio", (("of what is reserved", "idle"),)),
+    ),
+)
+"""Every series that is computed from readings, and the plots that some of them have to themselves."""

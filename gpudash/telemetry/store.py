@@ -316,9 +316,9 @@ class Store:
         """The history of a metric; empty if it begins later, ``None`` if the metric was never read.
 
         Tables: the reading tables, with GPUs by UUID and allocators by torch's name; "run" with loss, accuracy and
-        throughput; "transfer" with h2d, d2h, h2h, d2d in bytes per second. Computed here: host ``others_bytes``; gpu
-        ``allocated_bytes, idle_bytes, context_bytes, other_bytes`` (see `GpuBands`), all at the GPU's own ticks; rank
-        ``compute_share, communication_share, waiting_share`` (see `RankShares`), for each rank and "mean".
+        throughput; "transfer" with h2d, d2h, h2h, d2d in bytes per second. Computed here: those of `DERIVED`, with each
+        reading of a memory; rank ``compute_share, communication_share, waiting_share`` (see `RankShares`), for each
+        rank and "mean".
         """
         key = (table, metric, device)
         if key in self._guests:

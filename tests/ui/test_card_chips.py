@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QFont, QFontMetrics, QImage
+from PySide6.QtGui import QColor, QFont, QFontMetrics, QImage
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QLineEdit, QMenu
+from PySide6.QtWidgets import QApplication, QLabel, QLineEdit, QMenu, QWidget
 from pytestqt.qtbot import QtBot
 
 from gpudash.devices.known_gpus import find
@@ -20,7 +20,7 @@ from gpudash.session.predicting.estimator import Problem
 from gpudash.system.settings import Settings, load_settings
 from gpudash.telemetry.records import Sample
 from gpudash.telemetry.runs import WATCH
-from gpudash.ui.colours import DARK, LIGHT
+from gpudash.ui.colours import DARK, LIGHT, Palette
 from gpudash.ui.dashboard.card_chips import OFFERED, CardChip, CardChooser, ChipContent
 from gpudash.ui.dashboard.own_size import OwnSizeDialog
 from gpudash.ui.window.main_window import MainWindow
@@ -249,6 +249,110 @@ def test_where_nothing_can_be_predicted_every_chip_says_why_and_none_is_coloured
     settle(window)
     for one in window.workspace.dashboard.chooser.shown:
         assert said(window, one.content.key) == ("–", "no answer", "The loss needs numbers.")
+
+
+def edges(made: CardChooser) -> list[tuple[str, int, int]]:
+    """Key, left and right edge of the chips that are seen."""
+    return [(one.content.key, one.x(), one.x() + one.width()) for one in made.shown]
+
+
+def drawn_frames(made: CardChooser) -> int:
+    """How many frames the chips that are seen have, by the ground between them in the line of their verdicts."""
+    picture = made.grab().toImage()
+    ground = QColor(DARK.window)
+    row = [picture.pixelColor(x, made.height() // 2) == ground for x in range(made.more.x())]
+    return sum(here and not before for before, here in zip([False, *row], row, strict=False))
+
+
+def test_neighbours_of_one_size_share_one_frame_with_one_verdict_and_no_name_moves(
+    qtbot: QtBot, palette: Palette
+) -> None:
+    made = chooser(qtbot, 900)
+    made.set_own("rtx4070")
+    made.sort_by("memory")
+    spare = {"rtx4060": on("rtx4060", GIB), "rtx3060": on("rtx3060", 2 * GIB), "rtx4070": on("rtx4070", 3 * GIB)}
+    made.show_answers(CardsAnswer(spare, requested=True), {}, {}, "")
+    alone = edges(made)
+    assert [key for key, _left, _right in alone] == ["rtx4060", "rtx3060", "rtx4070", "l4", "rtx4090"]
+    assert drawn_frames(made) == 4, "the last two have the reason in common"
+    spare["rtx4070"] = on("rtx4070", 2 * GIB)
+    made.show_answers(CardsAnswer(spare, requested=True), {}, {}, "")
+    joined = edges(made)
+    assert [one[:2] for one in joined] == [one[:2] for one in alone]
+    assert joined[1][2] == joined[2][1] and alone[1][2] < alone[2][1]
+    assert drawn_frames(made) == 3
+    assert all(one.accessibleDescription() == "fits, 2.0 GiB spare" for one in made.shown[1:3])
+
+
+def test_a_chosen_card_and_one_in_use_have_frames_of_their_own(qtbot: QtBot, palette: Palette) -> None:
+    made = chooser(qtbot, 900)
+    refused = CardsAnswer(requested=True, reason="The loss needs numbers.")
+    made.show_answers(refused, {}, {}, "")
+    assert drawn_frames(made) == 1
+    made.show_answers(refused, {}, {"rtx4060": MIB}, "")
+    assert drawn_frames(made) == 3
+    made.show_answers(refused, {}, {}, "rtx4060")
+    assert drawn_frames(made) == 3
+
+
+def test_cards_are_joined_by_their_answer_and_not_by_the_wait_for_one(qtbot: QtBot, palette: Palette) -> None:
+    made = chooser(qtbot, 900)
+    for unanswered in (CardsAnswer(), CardsAnswer(requested=True, awaited=True)):
+        made.show_answers(unanswered, {}, {}, "")
+        assert drawn_frames(made) == len(made.shown)
+
+
+def test_a_shared_frame_is_clicked_card_by_card(qtbot: QtBot) -> None:
+    made = chooser(qtbot, 900)
+    made.show_answers(CardsAnswer(requested=True, reason="The loss needs numbers."), {}, {}, "")
+    chosen: list[SimulatedCard] = []
+    made.chosen.connect(chosen.append)
+    for one in made.shown:
+        QTest.mouseClick(made.childAt(one.geometry().center()), Qt.MouseButton.LeftButton)
+    assert chosen == made.cards[: len(made.shown)]
+
+
+def test_every_card_without_an_answer_says_why_where_it_is_seen_and_in_its_tooltip(
+    window: MainWindow, session: FakeSession
+) -> None:
+    session.estimates.answer = Answer(1, None, Problem("request", "No numbers."), final=True)
+    settle(window)
+    dashboard = window.workspace.dashboard
+    cards = [card for card in dashboard.cards.findChildren(QWidget) if card.property("role") == "card"]
+    assert len(cards) == 2
+    for card in cards:
+        assert "– No numbers." in [label.text() for label in card.findChildren(QLabel)]
+        assert "No numbers." in card.toolTip()
+    assert all("No numbers." in one.toolTip() for one in dashboard.chooser.shown)
+    listed = [action.text() for action in dashboard.chooser.menu().actions() if "\t" in action.text()]
+    assert listed and all(text.endswith("\t– No numbers.") for text in listed)
+
+
+def test_a_reason_that_is_too_long_for_a_card_begins_there_and_ends_in_the_tooltip(
+    window: MainWindow, session: FakeSession
+) -> None:
+    reason = "The loss needs numbers, which nothing here can compute."
+    session.estimates.answer = Answer(1, None, Problem("request", reason), final=True)
+    settle(window)
+    cards = window.workspace.dashboard.cards
+    for card in [card for card in cards.findChildren(QWidget) if card.property("role") == "card"]:
+        assert [text for label in card.findChildren(QLabel) if (text := label.text()).startswith("– The")]
+        assert reason in card.toolTip()
+
+
+def test_a_card_of_which_no_run_was_predicted_has_the_reason_of_the_one_that_was_asked_for(
+    window: MainWindow, session: FakeSession
+) -> None:
+    refused = replace(FITS, peak_allocated_bytes=None, fits=None, spare_bytes=None, reason="A compiled model.")
+    session.estimates.report(refused, cards={})
+    settle(window)
+    assert said(window, "rtx4090") == ("–", "no answer", "A compiled model.")
+
+
+def test_a_card_whose_free_memory_nobody_knows_says_so() -> None:
+    unread = replace(on("rtx4090", GIB, fits=None), free_bytes=None, spare_bytes=None)
+    text = CardsAnswer({"rtx4090": unread}, requested=True).of("rtx4090")
+    assert text.headline == "– its free memory is not known"
 
 
 def test_devices_of_this_machine_say_whether_the_run_fits_them_beside_what_is_in_use(

@@ -17,9 +17,10 @@ from gpudash.devices.names import simulated_gpu
 from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, OPTIMIZER_STATE, WEIGHTS, WORKSPACE
 from gpudash.memory.explaining.annotated_source import read_source
 from gpudash.memory.explaining.explain import explain
-from gpudash.memory.explaining.explanation_text import report
+from gpudash.memory.explaining.explanation_text import GROWTH, report
 from gpudash.memory.explaining.memory_state import AllocationGroup, MemoryState, RefusedRequest, other_process
 from gpudash.memory.frames import Frame
+from gpudash.memory.snapshot.report_html import OWNERS
 from gpudash.session import Replay
 from gpudash.session.predicting.remedies import SoFar
 from gpudash.telemetry.explanation import Evidence, Explanation, Findings, Remedy
@@ -28,7 +29,7 @@ from gpudash.telemetry.records import MemoryExplained, Record, RemediesFound, Ru
 from gpudash.ui.colours import DARK, LIGHT
 from gpudash.ui.explanation.bar import PartsBar
 from gpudash.ui.explanation.header import RemediesView, remedy_text
-from gpudash.ui.explanation.page import Choice, ExplanationPage, owner_rows
+from gpudash.ui.explanation.page import COLUMNS, Choice, ExplanationPage, owner_rows
 from gpudash.ui.explanation.source_view.source import spoken
 from gpudash.ui.explanation.stack import folded
 from gpudash.ui.window.main_window import MainWindow
@@ -469,6 +470,21 @@ def test_what_a_line_keeps_of_every_tenth_step_is_told_alike_in_headline_table_r
     assert any("+48 MiB every 10 steps" in line for line in report(found))
     source = read_source(found, TRAIN.file, None, "")
     assert source is not None and "48 MiB more every 10 steps" in spoken(source)
+
+
+def test_the_title_of_growths_says_no_interval_and_every_growth_does() -> None:
+    tenth = (AllocationGroup(48 * MIB, 1, ACTIVATIONS, step, stack=(TRAIN, MAIN)) for step in range(10, 131, 10))
+    for groups, step, growth in (
+        (leaking(60), 60, "+64 MiB every step"),
+        (tuple(tenth), 140, "+48 MiB every 10 steps"),
+    ):
+        found = explain(replace(STATE, groups=groups, step=step))
+        assert owner_rows(found, Choice())[0].cells[3] == growth
+        lines = report(found)
+        titles, row = lines[lines.index("Who allocated it") + 1 :][:2]
+        assert GROWTH in titles and growth in row
+    for titles in (*(column.title for column in COLUMNS), *(title for title, _right in OWNERS)):
+        assert "step" not in titles
 
 
 def test_folded_lines_are_counted_between_the_users_own() -> None:

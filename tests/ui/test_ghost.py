@@ -583,6 +583,8 @@ def test_a_script_that_ran_before_shows_what_it_took_against_what_there_is_room_
     ask_again(window)
     assert plot.ghost is not None
     assert (plot.ghost.verdict, plot.ghost.limit_text) == ("fits", "limit 16.0 GiB")
+    shown = {chip.content.key: chip.content.text for chip in window.workspace.dashboard.chooser.shown}
+    assert (shown["16GiB"].standing, shown["16GiB"].verdict) == ("fits", "7.0 GiB spare"), "it is not an offered card"
     session.start("cuda:0")
     settle(window)
     assert plot.ghost is None

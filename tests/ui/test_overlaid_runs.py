@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -15,6 +17,7 @@ from gpudash.telemetry.comparing import MOST_RUNS, ComparedRun, Curve
 from gpudash.telemetry.plots import LAID_OVER
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.records import RunStarted
+from gpudash.ui.plots.legend import LegendEntry
 from gpudash.ui.recordings.compare.plots import run_pen
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow, settle
@@ -58,6 +61,38 @@ def test_runs_are_named_in_the_legend_six_at_most(window: MainWindow, qtbot: QtB
     names = lay_over(window, runs, 8, qtbot)
     assert names == [f"{letter} training {place}" for place, letter in enumerate("ABCDEF")]
     assert lay_over(window, runs, 0, qtbot) == []
+    assert runs.close()
+
+
+def test_six_runs_are_all_named_by_what_tells_them_apart_in_a_small_window(
+    open_window: OpenWindow, qtbot: QtBot
+) -> None:
+    def load(place: str, cancelled: Callable[[], bool]) -> ComparedRun:
+        run = recorded(place, cancelled)
+        return replace(run, label=f"training width {2 ** int(Path(place).name[0])} on sim:0")
+
+    window = open_window(FakeSession([gpu(0)]).feed(10), size=(1280, 800))
+    runs = OverlaidRuns(window.workspace.session.store, load)
+    names = lay_over(window, runs, 6, qtbot)
+    assert names == [f"{letter} width {2**place}" for place, letter in enumerate("ABCDEF")]
+    settle(window)
+    plot = window.workspace.dashboard.plots.plot("memory")
+    assert plot is not None
+    entries = [entry for entry in plot.legend.findChildren(LegendEntry) if entry.isVisible()]
+    assert {entry.button.text() for entry in entries} >= set(names)
+    assert "training width 32 on sim:0" in next(
+        entry.button.toolTip() for entry in entries if entry.button.text() == "F width 32"
+    )
+    assert runs.close()
+
+
+def test_runs_of_one_name_are_told_apart_by_when_they_began(window: MainWindow, qtbot: QtBot) -> None:
+    def load(place: str, cancelled: Callable[[], bool]) -> ComparedRun:
+        began = time.mktime((2026, 3, 1, 12, int(Path(place).name[0]), 0, 0, 0, -1))
+        return replace(recorded(place, cancelled), label="training on sim:0", began_wall_s=began)
+
+    runs = OverlaidRuns(window.workspace.session.store, load)
+    assert lay_over(window, runs, 3, qtbot) == ["A 12:00", "B 12:01", "C 12:02"]
     assert runs.close()
 
 

@@ -691,3 +691,21 @@ def test_a_simulated_gpu_answers_as_cuda_unless_that_is_unticked(
     form.simulate.set_card("24 GiB")
     form.set_locked(True)
     assert not form.as_cuda.isEnabled()
+
+
+def test_the_rate_of_a_script_is_that_of_its_plot_and_says_which_it_is(open_window: OpenWindow) -> None:
+    session = FakeSession().feed(2)
+    window = open_window(session)
+    session.watched("cpu", {"command": ["python", "train.py"]})
+    session.train(2)
+    settle(window)
+    dashboard = window.workspace.dashboard
+
+    def rate() -> str:
+        return dict(dashboard.plots.readout.rows())["steps a second"]
+
+    assert dashboard.plots.readout.title == "now"
+    assert f"last {rate()}" in dashboard.panel.progress.label.text()
+    session.end()
+    settle(window)
+    assert f"last {rate()}" in dashboard.panel.progress.label.text()

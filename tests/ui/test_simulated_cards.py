@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from gpudash.devices.names import simulated_gpu
 from gpudash.sources.simulated_gpus import IDLE_PERIOD_S
 from gpudash.specs import TrainingSpec
 from gpudash.telemetry.records import Level, RunEnd, RunStarted, Sample, Warning
 from gpudash.telemetry.runs import WATCH
+from gpudash.ui.dashboard.card_chips import CardChip
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.plots.reading import STALE_S
 from gpudash.ui.window.main_window import MainWindow
@@ -114,18 +117,39 @@ def outlined(window: MainWindow) -> list[str]:
     return [*cards, *(chip.content.key for chip in dashboard.chooser.shown if chip.isChecked())]
 
 
-def test_while_a_script_runs_one_card_is_outlined(open_window: OpenWindow) -> None:
+@pytest.mark.parametrize("own", ["24GiB", ""])
+@pytest.mark.parametrize("card", ["24GiB", "rtx4090", "rtx5090"])
+def test_one_card_is_outlined_before_a_script_runs_while_it_does_and_after_it(
+    open_window: OpenWindow, card: str, own: str
+) -> None:
     session = session_on(OWN, LARGE)
     window = open_window(session)
     dashboard = dashboard_of(window)
-    dashboard.chooser.set_own("24GiB")
+    dashboard.chooser.set_own(own)
     dashboard.panel.workload.setCurrentIndex(dashboard.panel.workload.findData(WATCH))
-    dashboard.panel.script.simulate.set_card("24GiB")
+    dashboard.panel.script.simulate.set_card(card)
     settle(window)
-    assert len(outlined(window)) == 1
+    assert outlined(window) == [card]
     session.watched("sim:0@24GiB", {"command": ["python", "leak.py"]})
     settle(window)
     assert outlined(window) == [LARGE.uuid]
+    session.end()
+    settle(window)
+    assert outlined(window) == [card]
+
+
+def test_a_card_that_is_not_offered_has_a_chip_as_long_as_a_script_is_on_it(open_window: OpenWindow) -> None:
+    window = open_window(session_on(OWN), size=(1280, 800))
+    dashboard = dashboard_of(window)
+    panel = dashboard.panel
+    panel.workload.setCurrentIndex(panel.workload.findData(WATCH))
+    panel.script.simulate.set_card("12GB")
+    settle(window)
+    assert outlined(window) == ["12GB"]
+    panel.script.simulate.set_card("rtx4090")
+    settle(window)
+    assert outlined(window) == ["rtx4090"]
+    assert "12GB" not in [chip.content.key for chip in dashboard.chooser.findChildren(CardChip) if chip.isVisible()]
 
 
 def buttons(window: MainWindow) -> set[str]:

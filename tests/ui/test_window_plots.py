@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from gpudash.telemetry.plots import PlotSpec, plots_for, reaches_to_capacity
+from gpudash.telemetry.readings import DERIVED
 from gpudash.telemetry.records import Note, RunStarted, Sample
 from gpudash.telemetry.store import Store
+from gpudash.ui.colours import DARK
 from gpudash.units import GIB
 from tests.ui.fake_session import FakeSession, gpu
 
@@ -25,6 +29,42 @@ def names(plot: PlotSpec) -> list[str]:
 def test_an_idle_cpu_calls_for_memory_and_utilisation() -> None:
     session = FakeSession().feed(0.5)
     assert list(plots(session)) == ["memory", "utilisation"]
+
+
+def test_a_series_made_of_readings_has_its_plot_by_its_entry_in_one_table() -> None:
+    session = FakeSession([gpu(0)])
+    session.apply(Sample(0.0, "allocator", "cuda:0", {"allocated_bytes": 2 * GIB, "reserved_bytes": 3 * GIB}))
+    session.feed(1)
+    entries = [derived for derived in DERIVED if derived.plot is not None and derived.table == "gpu"]
+    assert entries
+    found = plots(session, UUID, "cuda:0")
+    for derived in entries:
+        assert derived.plot is not None
+        plot = found[derived.plot.id]
+        assert plot.extra, "hidden until it is chosen"
+        assert [curve.key for curve in plot.curves] == [("gpu", metric, UUID) for metric in derived.metrics]
+        assert all(session.store.statistics(curve.key) is not None for curve in plot.curves)
+        assert all(curve.colour in DARK.curves for curve in plot.curves)
+    assert not {derived.plot.id for derived in entries if derived.plot is not None} & plots(session).keys()
+
+
+@pytest.mark.parametrize(("allocated", "reserved", "share"), [(3, 4, 0.25), (4, 4, 0.0), (0, 0, None), (5, 4, 0.0)])
+def test_the_idle_share_is_what_no_tensor_has_of_what_is_reserved(
+    allocated: int, reserved: int, share: float | None
+) -> None:
+    store = Store()
+    store.link("cuda:0", UUID)
+    store.apply(Sample(1.0, "allocator", "cuda:0", {"allocated_bytes": allocated, "reserved_bytes": reserved}))
+    store.apply(Sample(1.1, "gpu", UUID, {"used_bytes": 10}))
+    series = store.series("gpu", "idle_share", UUID)
+    assert series is not None
+    assert series.last() == pytest.approx((1.1, math.nan if share is None else share), nan_ok=True)
+
+
+def test_a_gpu_without_an_allocator_has_no_idle_share() -> None:
+    store = Store()
+    store.apply(Sample(1.1, "gpu", UUID, {"used_bytes": 10}))
+    assert store.series("gpu", "idle_share", UUID) is None
 
 
 def test_a_run_adds_loss_and_throughput() -> None:

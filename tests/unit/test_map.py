@@ -33,6 +33,16 @@ def test_every_function_on_the_way_of_a_reading_to_a_pixel_exists() -> None:
     assert sorted(named - known) == []
 
 
+def test_every_name_that_somebody_adding_a_plot_needs_exists() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    way = text.split("* **a plot**: ")[1].split("\n* **")[0]
+    files = [ROOT / "gpudash" / name for name in re.findall(r"`((?:telemetry|ui)/[\w/]+\.py)`", way)]
+    source = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    named = set(re.findall(r"`([A-Z]\w+|[a-z_]+)`", way)) - {"used_bytes"}
+    assert {"DERIVED", "DerivedPlot", "plots_for"} <= named
+    assert [name for name in sorted(named) if not re.search(rf"^\s*(def |class )?{name}\b", source, re.MULTILINE)] == []
+
+
 def _defined(tree: ast.Module) -> set[str]:
     """Classes, functions and methods of a module."""
     found = set()

@@ -249,8 +249,15 @@ def others_text(count: int) -> str:
     return f"{format_count(count)} other call site{'s' if count > 1 else ''}"
 
 
-def growth_text(bytes_per_step: float | None, stride: float = 1.0, always: str = "") -> str:
-    """A growth in words: "+4 MiB", "+48 MiB every 10 steps"; "" for none.
+GROWTH = "grows by"
+"""Title of a column of growths, each of which says itself how often it comes."""
+
+GROWTH_TIP = "Bytes that stay behind, and how often"
+"""Its tooltip."""
+
+
+def growth_text(bytes_per_step: float | None, stride: float = 1.0, always: str = " every step") -> str:
+    """A growth in words: "+4 MiB every step", "+48 MiB every 10 steps"; "" for none.
 
     Args:
         bytes_per_step: bytes on average.
@@ -294,7 +301,7 @@ def _owner_lines(explanation: Explanation) -> list[str]:
     owners = explanation.owners[:SHOWN_OWNERS]
     if not owners:
         return []
-    rows = [["own", "total", "count", "per step", "what", "where"], *map(_cells, owners)]
+    rows = [["own", "total", "count", GROWTH, "what", "where"], *map(_cells, owners)]
     lines = [f"  {line}" for line in in_columns(rows)]
     rest = explanation.rest_bytes + sum(owner.bytes for owner in explanation.owners[SHOWN_OWNERS:])
     count = explanation.rest_owners + len(explanation.owners) - len(owners)

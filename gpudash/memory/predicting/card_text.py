@@ -32,6 +32,8 @@ FILLS = "fills whatever there is"
 
 NOT_ANSWERED = "this run is predicted on its own devices only"
 
+NOT_READ = "its free memory is not known"
+
 
 @dataclass(frozen=True)
 class CardsAnswer:
@@ -68,7 +70,7 @@ class CardsAnswer:
             # Where it does not fit, no step is ever taken.
             if standing in ("fits", "uncertain"):
                 time = self.times.get(key)
-            return CardText(standing, found, found.reason, time)
+            return CardText(standing, found, _reason_of(found), time)
         if self.awaited:
             return CardText("asking", earlier)
         if earlier is not None and not self.reason:
@@ -120,6 +122,13 @@ class CardText:
         return "no answer"
 
     @property
+    def headline(self) -> str:
+        """The sign with the verdict, or with the reason why there is none: "✓ 12.8 GiB spare", "– fp8 layers …"."""
+        if self.reason:
+            return f"{self.sign} {self.detail}"
+        return f"{self.sign} {self.verdict}".strip()
+
+    @property
     def detail(self) -> str:
         """The largest batch, what is awaited, or the reason; "" for nothing."""
         found = self.estimate
@@ -162,7 +171,7 @@ class CardText:
         meaning = {"fits": "fits", "uncertain": "may fit", "short": "does not fit", "stale": "not for these values"}
         if self._spare is not None and self._spare < 0:
             meaning["uncertain"] = "may not fit"
-        parts = [meaning.get(self.standing, ""), self.verdict, self._doubt, self.detail]
+        parts = [meaning.get(self.standing, ""), self.verdict, self._doubt, self.reason or self.detail]
         if self.time is not None:
             parts += [step_text(self.time), rate_text(self.time), bound_text(self.time)]
         return ", ".join(dict.fromkeys(part for part in parts if part))
@@ -207,6 +216,15 @@ def _roughly(size: int) -> int:
 
 def _is_borrowed(found: CardEstimate | ServerOnCard) -> bool:
     return isinstance(found, CardEstimate) and found.borrowed
+
+
+def _reason_of(found: CardEstimate | ServerOnCard) -> str:
+    """Why nothing can be said of a card; "" where something can."""
+    if found.reason or isinstance(found, ServerOnCard) or found.fills_memory:
+        return found.reason
+    if found.free_bytes is None:
+        return NOT_READ
+    return ""
 
 
 def _standing(found: CardEstimate | ServerOnCard) -> Standing:

@@ -35,6 +35,7 @@ from gpudash.drawing.scene import (
 from gpudash.drawing.svg import svg
 from gpudash.memory.explaining.call_sites import SourceLine, no_source
 from gpudash.memory.explaining.explanation_text import (
+    GROWTH,
     alternatives_title,
     evidence_text,
     growth_text,
@@ -121,7 +122,7 @@ def filled(found: Explanation) -> list[Block]:
     return []
 
 
-OWNERS = (("own", True), ("total", True), ("blocks", True), ("per step", True), ("what", False), ("where", False))
+OWNERS = (("own", True), ("total", True), ("blocks", True), (GROWTH, True), ("what", False), ("where", False))
 """Columns of the table of call sites."""
 
 

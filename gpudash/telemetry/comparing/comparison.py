@@ -4,6 +4,7 @@ it in words too."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -78,6 +79,19 @@ class Field:
     def labels(self) -> list[str]:
         """The values in words."""
         return [self._label(value) for value in self.values]
+
+    @property
+    def short_labels(self) -> list[str]:
+        """The same, each path in them with only the end that tells it from the others: "…/b/train.py".
+
+        Of commands that differ, what all begin or end with is left out.
+        """
+        labels = self.labels
+        if self.differs and self.name == "command" and None not in self.values:
+            labels = [" ".join(parts) for parts in _apart([label.split() for label in labels])]
+        paths = {path for label in labels for path in _PATH.findall(label)}
+        short = [_PATH.sub(lambda found: _path_end(found[0], paths), label) for label in labels]
+        return [text.replace("… …", "…") for text in short]
 
     def _label(self, value: Any) -> str:
         if self.name == "simulate" and isinstance(value, list | tuple):
@@ -317,6 +331,37 @@ def headline(comparison: Comparison) -> str:
     return " ".join(sentences)
 
 
+_PATH = re.compile(r"(?<![^\s=:,'\"])(?:/[^\s=:,'\"/]+){2,}")
+"""A whole path with a folder, in a command or as the value of a flag."""
+
+
+def _apart(rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+    """The rows without what all of them begin and end with, for which there is "…".
+
+    At least one part stays of each, and the name of a flag whose value differs.
+    """
+    shortest = min(map(len, rows))
+    begin = 0
+    while begin < shortest - 1 and len({row[begin] for row in rows}) == 1:
+        begin += 1
+    if begin and rows[0][begin - 1].startswith("-"):
+        begin -= 1
+    end = 0
+    while end < shortest - 1 - begin and len({row[-1 - end] for row in rows}) == 1:
+        end += 1
+    return [["…"][:begin] + list(row[begin : len(row) - end]) + ["…"][:end] for row in rows]
+
+
+def _path_end(path: str, others: Collection[str]) -> str:
+    """The shortest end of a path, in whole names, that none of the others has."""
+    names = path.split("/")
+    for count in range(1, len(names) - 1):
+        end = "/".join(["", *names[-count:]])
+        if not any(other.endswith(end) for other in others if other != path):
+            return f"…{end}"
+    return path
+
+
 def _edit_text(patch: str) -> str:
     """A diff in a line: the first line it adds."""
     added = [row[1:].strip() for row in patch.split("\n") if row.startswith("+") and not row.startswith("+++ ")]
@@ -347,7 +392,7 @@ def _field_texts(changed: Sequence[Field]) -> list[str]:
     """Each field with its value in each run."""
     texts = []
     for field in changed:
-        values = ", ".join(f"{label} in {letter}" for label, letter in zip(field.labels, LETTERS, strict=False))
+        values = ", ".join(f"{label} in {letter}" for label, letter in zip(field.short_labels, LETTERS, strict=False))
         texts.append(f"{field.name.replace('_', ' ')} ({values})")
     return texts
 

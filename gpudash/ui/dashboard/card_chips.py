@@ -1,18 +1,18 @@
 """The card chooser: each chip shows whether the form's run fits that card, and simulates the card when clicked.
 
-The chips are one tab stop; the arrow keys move between them. Chips that do not fit are in a menu, where cards of any
-size can be added.
+Neighbours with one and the same answer share a frame, in which the answer stands once. The chips are one tab stop; the
+arrow keys move between them. Chips that do not fit are in a menu, where cards of any size can be added.
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 
-from PySide6.QtCore import QPoint, QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QPoint, QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
     QAction,
     QActionGroup,
@@ -68,6 +68,9 @@ MOST_OWN = 8
 
 COLOURS: Mapping[Standing, str] = {"fits": "good", "uncertain": "warn", "short": "critical"}
 """Standing → palette colour of its text; all others are muted."""
+
+ANSWERED: Collection[Standing] = ("fits", "uncertain", "short", "refused")
+"""Standings that are an answer to what the form asks now."""
 
 MUTED_OPACITY = 0.6
 
@@ -128,13 +131,29 @@ class ChipContent:
             return UNASKED
         return self.text.detail
 
-    def last_line(self, has_room: Callable[[str], bool]) -> tuple[str, str]:
+    @property
+    def answer(self) -> tuple[str, str] | None:
+        """What neighbours must have in common to share a frame; ``None`` for a chip that stands alone.
+
+        A chosen card has a frame of its own, and so has one in use, whose last line differs. Of cards with an answer
+        only those of one size share it: the same words on another card mean another thing.
+        """
+        if self.selected or self.used or self.text.standing not in ANSWERED:
+            return None
+        if self.text.reason:
+            return self.text.headline, ""
+        return f"{self.text.headline}, {self.text.detail}", self.capacity
+
+    def last_line(self, has_room: Callable[[str], bool], *, shared: bool = False) -> tuple[str, str]:
         """The texts at the left and right of the last line.
 
         Args:
             has_room: whether a text of both, side by side, fits.
+            shared: whether the chip at its left says the detail for it.
         """
         detail = self.detail
+        if shared:
+            detail = ""
         time = self.text.time
         short = detail.removeprefix("up to ")  # the figure matters more than the words around it
         short = short.removesuffix(UNASKED.removeprefix(UNASKED_SHORT))
@@ -159,12 +178,23 @@ class ChipContent:
 
 
 class CardChip(PaintedButton):
-    """The chip of one card."""
+    """The chip of one card.
+
+    Attributes:
+        span: where the chips that share its answer are, itself among them, in pixels from its own left edge.
+    """
 
     def __init__(self, content: ChipContent, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(palette, parent)
         self._content = content
+        self.span = range(0)
         self.setCheckable(True)
+
+    def share(self, span: range) -> None:
+        """Show the part of a common answer that lies on this chip: each paints it all, and Qt clips it."""
+        if span != self.span:
+            self.span = span
+            self.update()
 
     @property
     def content(self) -> ChipContent:
@@ -196,7 +226,6 @@ class CardChip(PaintedButton):
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        self._paint_frame(painter)
         left = 10
         right = self.width() - 10
         bold = self._bold()
@@ -208,30 +237,58 @@ class CardChip(PaintedButton):
         if tall:
             lines = 3
         top = (self.height() - lines * line - 4) / 2
+        self._paint_frame(painter, top + line)
         content = self._content
-        palette = self._palette
-        self._paint_pair(painter, (left, top, right, line), (content.name, bold), (content.capacity, small))
-        known = content.text
-        colour = getattr(palette, COLOURS.get(known.standing, "muted"))
+        shares_size = len(self.span) > self.width() and not content.text.reason
+        capacity = content.capacity
+        if shares_size:
+            capacity = ""  # it stands once, beside the verdict
+        self._paint_pair(painter, (left, top, right, line), (content.name, bold), (capacity, small))
+        colour = getattr(self._palette, COLOURS.get(content.text.standing, "muted"))
         if not self.isEnabled():
-            colour = palette.muted
-        dimmed = known.standing == "asking" and bool(known.size)
-        if known.standing == "unasked" and not tall:
-            self._paint_text(painter, (left, top + line, right, line), content.detail, small, palette.muted)
-        painter.setOpacity(MUTED_OPACITY if dimmed else 1.0)
-        verdict = f"{known.sign} {known.verdict}".strip()
-        self._paint_text(painter, (left, top + line, right, line), verdict, bold, colour)
-        painter.setOpacity(1.0)
+            colour = self._palette.muted
+        answer_box = (self.span.start + 10, top + line, self.span.stop - 10, line)
+        self._paint_verdict(painter, answer_box, colour, bold, small)
+        if shares_size:
+            self._paint_aside(painter, answer_box, content.capacity, small)
+        self._paint_bar(painter, colour)
         if not tall:
-            self._paint_bar(painter, colour)
+            return
+        if content.text.reason:
+            below = (answer_box[0], top + 2 * line, answer_box[2], line)
+            self._paint_text(painter, below, content.detail, small, self._palette.muted)
             return
         below = (left, top + 2 * line, right, line)
-        detail, aside = content.last_line(lambda text: QFontMetrics(small).horizontalAdvance(text) <= right - left)
-        self._paint_text(painter, below, detail, small, palette.muted)
-        painter.drawText(QRectF(left, below[1], right - left, line), Qt.AlignmentFlag.AlignRight | _MIDDLE, aside)
-        self._paint_bar(painter, colour)
+        detail, aside = content.last_line(
+            lambda text: QFontMetrics(small).horizontalAdvance(text) <= right - left, shared=self.span.start < 0
+        )
+        self._paint_text(painter, below, detail, small, self._palette.muted)
+        self._paint_aside(painter, below, aside, small)
 
-    def _paint_frame(self, painter: QPainter) -> None:
+    def _paint_verdict(
+        self, painter: QPainter, box: tuple[float, float, float, float], colour: str, bold: QFont, small: QFont
+    ) -> None:
+        """Paint the verdict; in a low chip, which has no further line, the reason or the invitation in its place."""
+        known = self._content.text
+        if self.height() < scaled(TALL_PX) and known.reason:
+            self._paint_text(painter, box, known.headline, small, colour)
+            return
+        if self.height() < scaled(TALL_PX) and known.standing == "unasked":
+            self._paint_text(painter, box, self._content.detail, small, self._palette.muted)
+        if known.standing == "asking" and known.size:
+            painter.setOpacity(MUTED_OPACITY)
+        self._paint_text(painter, box, f"{known.sign} {known.verdict}".strip(), bold, colour)
+        painter.setOpacity(1.0)
+
+    def _paint_aside(self, painter: QPainter, box: tuple[float, float, float, float], text: str, font: QFont) -> None:
+        """Paint a fact at the right end of a line."""
+        left, top, right, height = box
+        painter.setFont(font)
+        painter.setPen(QColor(self._palette.muted))
+        painter.drawText(QRectF(left, top, right - left, height), Qt.AlignmentFlag.AlignRight | _MIDDLE, text)
+
+    def _paint_frame(self, painter: QPainter, name_bottom: float) -> None:
+        """Paint the frame, of a group the part that lies here, and a line between its names."""
         palette = self._palette
         content = self._content
         width = 1.0
@@ -245,14 +302,21 @@ class CardChip(PaintedButton):
             else:
                 edge = palette.accent
         inset = width / 2
-        frame = QRectF(self.rect()).adjusted(inset, inset, -inset, -inset)
+        whole = QRectF(self.span.start, 0, len(self.span), self.height())
+        frame = whole.adjusted(inset, inset, -inset, -inset)
         painter.setPen(QPen(QColor(edge), width))
         painter.setBrush(QColor(palette.panel))
         painter.drawRoundedRect(frame, 6, 6)
+        if self.span.start < 0:
+            painter.setPen(QPen(QColor(palette.border), 1))
+            painter.drawLine(QPointF(0.5, 6), QPointF(0.5, name_bottom))
         if self.hasFocus():
             painter.setPen(QPen(QColor(palette.text), 1, Qt.PenStyle.DotLine))
             painter.setBrush(Qt.BrushStyle.NoBrush)
-            painter.drawRoundedRect(frame.adjusted(3, 3, -3, -3), 4, 4)
+            bottom = self.height() - 3.0
+            if len(self.span) > self.width():
+                bottom = name_bottom  # the answer below runs on over the neighbours
+            painter.drawRoundedRect(QRectF(3.5, 3.5, self.width() - 7, bottom - 4), 4, 4)
 
     def _paint_pair(
         self,
@@ -262,7 +326,7 @@ class CardChip(PaintedButton):
         last: tuple[str, QFont],
     ) -> None:
         """Paint a name at the left and facts at the right. Without room for both, facts give way to known names."""
-        left, top, right, height = box
+        left, _top, right, _height = box
         wide = QFontMetrics(first[1]).horizontalAdvance(first[0])
         capacity_width = QFontMetrics(last[1]).horizontalAdvance(last[0])
         if wide + capacity_width + 6 > right - left and isinstance(self._content.card, KnownGpu):
@@ -272,9 +336,7 @@ class CardChip(PaintedButton):
             last = ("", last[1])
             first = (first[0], self._bold())
         self._paint_text(painter, box, first[0], first[1], self._palette.text)
-        painter.setFont(last[1])
-        painter.setPen(QColor(self._palette.muted))
-        painter.drawText(QRectF(left, top, right - left, height), Qt.AlignmentFlag.AlignRight | _MIDDLE, last[0])
+        self._paint_aside(painter, box, *last)
 
     def _bold(self) -> QFont:
         font = QFont(self.font())
@@ -293,7 +355,7 @@ class CardChip(PaintedButton):
     def _paint_bar(self, painter: QPainter, colour: str) -> None:
         """Paint the share of the card that the run needs."""
         share = self._content.text.share
-        whole = QRectF(10, self.height() - 6, self.width() - 20, 2)
+        whole = QRectF(self.span.start + 10, self.height() - 6, len(self.span) - 20, 2)
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(QColor(self._palette.border))
         painter.drawRect(whole)
@@ -383,13 +445,16 @@ class CardChooser(QWidget):
             answers: verdicts, by card key for cards that are not simulated, and by device name.
             devices: card key → device that simulates it.
             used: card key → bytes in use there.
-            selected: key of the card the form runs on; "" for none.
+            selected: key of the card the form runs on; "" for none. One that is not offered has a chip while it is.
             without: keys of cards that are shown elsewhere.
             inviting: whether chips without a verdict invite a click.
         """
+        cards = list(self.cards)
+        if selected and selected not in map(exact_text, cards):
+            cards += parse_cards(selected)
         contents = [
             ChipContent(card, answers.of(devices.get(key, key)), used.get(key, 0.0), key == selected, inviting)
-            for card in self.cards
+            for card in cards
             if (key := exact_text(card)) not in without
         ]
         self._contents = {content.key: content for content in self._in_order(contents)}
@@ -436,14 +501,14 @@ class CardChooser(QWidget):
     def menu(self) -> QMenu:
         """The cards without a visible chip, the other known cards, and a size of one's own."""
         menu = QMenu(self)
+        menu.setToolTipsVisible(True)
         for key in self._left_out:
             content = self._contents[key]
             if isinstance(content.card, KnownGpu):
                 name = content.name
             else:
                 name = f"Own size, {content.capacity}"
-            text = content.text
-            action = self._entry(menu, content.card, f"{name}\t{f'{text.sign} {text.verdict}'.strip()}")
+            action = self._entry(menu, content.card, f"{name}\t{content.text.headline}")
             action.setToolTip(plain_tip(content.sentence))
             action.setCheckable(True)
             action.setChecked(content.selected)
@@ -531,12 +596,32 @@ class CardChooser(QWidget):
                 self._chips[key] = self._made(content)
             chip = self._chips[key]
             chip.setVisible(key in shown)
-            if key in shown:
-                chip.setGeometry(shown.index(key) * (width + gap), 0, width, self.height())
             chip.show_content(content, self._palette)
         self._chips = {key: self._chips[key] for key in self._contents}
+        self._place(shown, width, gap)
         self.more.setGeometry(len(shown) * (width + gap), 0, more, self.height())
         self.focus_group.hold([*self._chips.values(), self.more])
+
+    def _place(self, shown: Sequence[str], width: int, gap: int) -> None:
+        """Put the chips side by side, without a gap between those that have one answer in common.
+
+        Every name stays where it would be alone, so that nothing moves when an answer changes.
+        """
+        groups: list[list[int]] = []
+        for place, key in enumerate(shown):
+            answer = self._contents[key].answer
+            if place and answer is not None and answer == self._contents[shown[place - 1]].answer:
+                groups[-1].append(place)
+            else:
+                groups.append([place])
+        for group in groups:
+            end = group[-1] * (width + gap) + width
+            for place in group:
+                left = place * (width + gap)
+                right = min(end, left + width + gap)
+                chip = self._chips[shown[place]]
+                chip.setGeometry(left, 0, right - left, self.height())
+                chip.share(range(group[0] * (width + gap) - left, end - left))
 
     def _made(self, content: ChipContent) -> CardChip:
         chip = CardChip(content, self._palette, self)

@@ -228,6 +228,7 @@ class Card(QFrame):
         self._compact: bool | None = None
         self._simulated = False
         self._full_name = ""
+        self._details = ""
         self._names: Sequence[str] = ("", "")
         self._all_facts: Sequence[str] = ()
         self.set_compact(False)
@@ -246,6 +247,7 @@ class Card(QFrame):
         self._text = text
         set_role(self._fit_verdict_text, FIT_ROLES.get(text.standing, "muted"))
         self.setAccessibleDescription(text.sentence)
+        self._show_tip()
         self._fit()
 
     def set_palette(self, palette: Palette) -> None:
@@ -279,7 +281,12 @@ class Card(QFrame):
         else:
             marked = content.device
         self.setAccessibleName(f"{marked}, {content.product}: {text} {content.memory_name}")
-        self.setToolTip(plain_tip(f"{self._full_name}\n{content.details}".strip()))
+        self._details = content.details
+        self._show_tip()
+
+    def _show_tip(self) -> None:
+        """Show name, verdict and details in the tooltip: the card may have no room for why there is no verdict."""
+        self.setToolTip(plain_tip("\n".join(filter(None, (self._full_name, self._details, self._text.sentence)))))
 
     @property
     def facts(self) -> Sequence[str]:
@@ -320,7 +327,11 @@ class Card(QFrame):
         room -= self._used.sizeHint().width()
         metrics = self._fit_verdict_text.fontMetrics()
         figures = self._total.fontMetrics()
-        forms = [f"{known.sign} {known.verdict}", f"{known.sign} {known.size}", known.sign]
+        forms = [known.headline, f"{known.sign} {known.size}", known.sign]
+        if known.reason:
+            # Its beginning says more than a sign, and the tooltip has the rest.
+            left = room - figures.horizontalAdvance(self._total_texts[-1])
+            forms[1] = metrics.elidedText(known.headline, Qt.TextElideMode.ElideRight, left)
         if known.standing == "asking" and not known.size:
             forms = ["predicting…"]  # three dots alone are too faint to notice
         ways = [(form.strip(), total) for form in forms[:2] for total in self._total_texts]
@@ -445,8 +456,7 @@ class DeviceCards(QScrollArea):
         menu = QMenu(self)
         for member in self._shown[key].members:
             text = self._texts.get(member.key, CardText("unasked"))
-            verdict = f"{text.sign} {text.verdict}".strip()
-            action = menu.addAction(without_mnemonics("\t".join(filter(None, (_member_text(member), verdict)))))
+            action = menu.addAction(without_mnemonics("\t".join(filter(None, (_member_text(member), text.headline)))))
             action.setCheckable(True)
             action.setChecked(member.key == self._selected)
             action.triggered.connect(partial(self.chosen.emit, member.key))

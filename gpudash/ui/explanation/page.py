@@ -15,6 +15,8 @@ from PySide6.QtWidgets import QApplication, QFrame, QPushButton, QWidget
 from gpudash.devices.names import SIMULATED_PRODUCT, shown_name
 from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.memory.explaining.explanation_text import (
+    GROWTH,
+    GROWTH_TIP,
     evidence_text,
     growth_text,
     place,
@@ -77,7 +79,7 @@ COLUMNS = (
     OWN,
     TOTAL,
     COUNT,
-    Column("per step", right=True, tip="Bytes that stay behind at every step"),
+    Column(GROWTH, right=True, tip=GROWTH_TIP),
     Column("what"),
     WHERE,
 )

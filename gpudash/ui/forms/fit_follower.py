@@ -484,8 +484,10 @@ class FitFollower:
             return
         self._measured = found
         self._ghost = _measured_view(found, self._target_of(request, found))
-        on_cards = [found.on(exact_text(card), self._session.estimates.empty_target(card)) for card in self.cards]
-        self.on_cards = CardsAnswer({card.key: card for card in on_cards}, requested=True)
+        # The script's own card need not be among those that are offered.
+        cards = {exact_text(card): card for card in (*self.cards, *request.simulate)}
+        answers = {key: found.on(key, self._session.estimates.empty_target(card)) for key, card in cards.items()}
+        self.on_cards = CardsAnswer(answers, requested=True)
 
     def _target_of(self, request: WatchRequest, found: MeasuredRun) -> Target | None:
         """The device the script would run on now; ``None`` if unknown."""
@@ -509,6 +511,7 @@ class FitFollower:
             known[key] = replace(own, key=key)
             if own.device in times:
                 times[key] = times[own.device]
+            reason = own.reason
         elif answer.problem is not None:
             reason = answer.problem.message
         known = self._with_decided(known)

@@ -1,10 +1,14 @@
 """The line above a plot: its title, its curves and, at the right, the levels that cross it.
 
+Runs that are laid over have lines of their own where the first has no room for them: they are what is compared, so none
+of them is folded into the menu.
+
 Clicking an entry hides its curve, "only" isolates it, and a chip shows all of them again.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -32,7 +36,7 @@ from gpudash.ui.plots.canvas import label_font
 from gpudash.ui.plots.overlay import BETWEEN_ALPHA, FAINT_ALPHA, HATCH, PATCH, PEN_STYLES, PlotLevel
 from gpudash.ui.plots.painting.layers import hatch
 from gpudash.ui.widgets.focus_group import FocusGroup
-from gpudash.ui.widgets.layouts import in_row
+from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
 from gpudash.ui.widgets.text_size import scaled, text_scale
 from gpudash.ui.widgets.theme import PaintedWidget
@@ -46,8 +50,17 @@ ONLY_PX = 24
 MORE_PX = 64
 """Room for the button that holds the entries that do not fit."""
 
+TIGHT_PX = 10
+"""Room around the name of an entry in a further line."""
+
+MOST_FURTHER = 2
+"""Most lines below the first."""
+
 SWATCH_LEFT_PX = 4
 """Room to the left of an entry's swatch."""
+
+_ANY_WIDTH = 16_777_215
+"""Qt's QWIDGETSIZE_MAX."""
 
 _DASHED_SWATCHES = {"dash": [2.5, 1.0], "dot": [1.0, 1.0], "dashdot": [2.5, 1.0, 1.0, 1.0]}
 """Line styles that would not be recognisable in a small swatch, as lines and gaps in pen widths."""
@@ -94,6 +107,7 @@ class LegendEntry(QWidget):
         super().__init__(parent)
         self.spec = spec
         self._palette = palette
+        self._shown_name = spec.name
         self.button = Button(self)
         self.button.setProperty("role", "legend")
         self.button.setText(without_mnemonics(spec.name))
@@ -150,8 +164,36 @@ class LegendEntry(QWidget):
 
     @property
     def least_width(self) -> int:
-        """The entry's width without its "only"."""
-        return self.button.sizeHint().width()
+        """The entry's width with its whole name and without its "only"."""
+        return self._around + self.button.fontMetrics().horizontalAdvance(self.spec.name)
+
+    @property
+    def _around(self) -> int:
+        """The width of all but the name."""
+        return self.button.sizeHint().width() - self.button.fontMetrics().horizontalAdvance(self._shown_name)
+
+    @property
+    def tight_width(self) -> int:
+        """The same without the space that buttons leave around their text."""
+        name = self.button.fontMetrics().horizontalAdvance(self.spec.name)
+        return SWATCH_LEFT_PX + patch_size().width() + name + scaled(TIGHT_PX)
+
+    def set_tight(self, width: int | None) -> None:
+        """Be ``width`` pixels wide, with the name cut in its middle where that is too little, and without "only".
+
+        ``None`` for the usual width.
+        """
+        self._shown_name = self.spec.name
+        widest = _ANY_WIDTH
+        if width is not None:
+            widest = width
+            self.set_roomy(False)
+        if width is not None and width < self.tight_width:
+            metrics = self.button.fontMetrics()
+            room = width - self.tight_width + metrics.horizontalAdvance(self.spec.name)
+            self._shown_name = metrics.elidedText(self.spec.name, Qt.TextElideMode.ElideMiddle, room)
+        self.button.setText(without_mnemonics(self._shown_name))
+        self.button.setMaximumWidth(widest)
 
     def paint(self, painter: QPainter, palette: Palette) -> None:
         """Paint the swatch and the name at their place in the legend."""
@@ -296,13 +338,13 @@ class Legend(QWidget):
         self._hidden: set[str] = set()
         self._hidden_before: set[str] = set()
         self._entries: list[LegendEntry] = []
-        self.setFixedHeight(scaled(HEIGHT_PX))
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        self._row = QHBoxLayout(self)
-        # The row must not request the width of all names: `_fit` decides what fits.
-        self._row.setSizeConstraint(QHBoxLayout.SizeConstraint.SetNoConstraint)
-        self._row.setContentsMargins(0, 0, 0, 0)
-        self._row.setSpacing(0)
+        self._row = in_row(margins=(0, 0, 0, 0), spacing=0)
+        self._further = [in_row(margins=(0, 0, 0, 0), spacing=0) for _line in range(MOST_FURTHER)]
+        self._lines = in_column((self._row, 1), *self._further, parent=self, margins=(0, 0, 0, 0), spacing=0)
+        # The rows must not request the width of all names: `_fit` decides what fits.
+        self._lines.setSizeConstraint(QHBoxLayout.SizeConstraint.SetNoConstraint)
+        self._below: list[list[LegendEntry]] = []
         self._whole_title = title
         self._title = PlainLabel(title, role="title")
         self._row.addWidget(self._title)
@@ -354,13 +396,35 @@ class Legend(QWidget):
         entries = [kept.pop(curve) if curve in kept else self._entry(curve) for curve in curves]
         for entry in kept.values():
             entry.hide()
-            self._row.removeWidget(entry)
+            for row in (self._row, *self._further):
+                row.removeWidget(entry)
             entry.deleteLater()
-        for position, entry in enumerate(entries):
-            self._row.removeWidget(entry)
-            self._row.insertWidget(_BEFORE_ENTRIES + position, entry)
         self._entries = entries
+        self._place_entries([])
         self.focus_group.hold([*(entry.button for entry in entries), self._more, self._chip])
+
+    def _place_entries(self, below: Sequence[Sequence[LegendEntry]]) -> None:
+        """Put these entries into the further lines, which there are for them alone, and all others into the first."""
+        self._below = [list(line) for line in below]
+        for entry in self._entries:
+            for row in (self._row, *self._further):
+                row.removeWidget(entry)
+        for position, entry in enumerate(entry for entry in self._entries if not self._is_below(entry)):
+            self._row.insertWidget(_BEFORE_ENTRIES + position, entry)
+        for place, row in enumerate(self._further):
+            self._lines.setStretchFactor(row, int(place < len(below)))
+        for row, line in zip(self._further, below, strict=False):
+            row.setAlignment(Qt.AlignmentFlag.AlignLeft)
+            for entry in line:
+                row.addWidget(entry)
+        self.setFixedHeight(self._line_height * (1 + len(below)))
+
+    def _is_below(self, entry: LegendEntry) -> bool:
+        return any(entry in line for line in self._below)
+
+    @property
+    def _line_height(self) -> int:
+        return scaled(HEIGHT_PX)
 
     def _entry(self, curve: CurveSpec) -> LegendEntry:
         entry = LegendEntry(curve, self._palette, self)
@@ -368,7 +432,7 @@ class Legend(QWidget):
         return entry
 
     def minimumSizeHint(self) -> QSize:
-        return QSize(80, scaled(HEIGHT_PX))
+        return QSize(80, self.height())
 
     def set_palette(self, palette: Palette) -> None:
         self._palette = palette
@@ -391,7 +455,8 @@ class Legend(QWidget):
         """Align both ends with the plot area."""
         margins = QMargins(int(left), 0, int(right), 0)
         if margins != self._row.contentsMargins():
-            self._row.setContentsMargins(margins)
+            for row in (self._row, *self._further):
+                row.setContentsMargins(margins)
             self._fit()
 
     def toggle(self, name: str) -> None:
@@ -415,16 +480,16 @@ class Legend(QWidget):
 
     def paint(self, painter: QPainter) -> None:
         """Paint the title and the shown curves as lines and text, for a picture, in which nothing can be clicked."""
-        self._row.activate()  # after a new layout of the plot the row may be outdated
+        self._lines.activate()  # after a new layout of the plot the lines may be outdated
         write_text(painter, self._title, self._title.text(), self._title.geometry(), self._palette.text)
         for entry in self._entries:
-            if entry.isVisible() and entry.spec.name not in self._hidden:
+            if entry.isVisible() and not self._is_below(entry) and entry.spec.name not in self._hidden:
                 entry.paint(painter, self._palette)
         self._levels.set_palette(self._palette)
         self._levels.paint(painter, self._levels.geometry())
         painter.setFont(label_font(self))
         for number, row in enumerate(self._further_rows(), 1):
-            self._paint_row(painter, row, self.rect().translated(0, number * self.height()))
+            self._paint_row(painter, row, QRect(0, number * self._line_height, self.width(), self._line_height))
 
     def _paint_row(self, painter: QPainter, row: Sequence[_Named], place: QRect) -> None:
         left = self._row.contentsMargins().left()
@@ -444,15 +509,15 @@ class Legend(QWidget):
 
     @property
     def picture_height(self) -> int:
-        """The height in a picture: there, further lines have the names for which there is no room in this one."""
-        return self.height() * (1 + len(self._further_rows()))
+        """The height in a picture: there, further lines have all names for which there is no room in the first."""
+        return self._line_height * (1 + len(self._further_rows()))
 
     def _further_rows(self) -> list[list[_Named]]:
         rows: list[list[_Named]] = []
         margins, metrics = self._row.contentsMargins(), QFontMetrics(label_font(self))
         whole = self.width() - margins.left() - margins.right()
         room = 0
-        curves = [entry.spec for entry in self._entries if not entry.isVisible()]
+        curves = [entry.spec for entry in self._entries if self._is_below(entry) or not entry.isVisible()]
         shown: list[tuple[str, CurveSpec | PlotLevel]] = [
             (curve.name, curve) for curve in curves if curve.name not in self._hidden
         ]
@@ -475,26 +540,44 @@ class Legend(QWidget):
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
         if event.type() is QEvent.Type.FontChange:
-            self.setFixedHeight(scaled(HEIGHT_PX))
+            self._place_entries(self._below)
             self._fit()
 
     def _fit(self) -> None:
-        """Fit the row. The room for "only" goes first, then the values and names of levels, except the first level's
-        name. Then entries move into a menu, from the last to the first, those marked ``aside`` before the others.
-        Curve names are never cut, and the title before the name of the first level, but not within its first word. The
-        menu also names the levels for which the row has no room.
-        """
+        """Fit the lines: runs that are laid over go below the first where it would fold any of them away."""
         margins = self._row.contentsMargins()
         room = self.width() - margins.left() - margins.right() - 10
+        runs = [entry for entry in self._entries if entry.spec.is_laid_over]
+        for run in runs:
+            run.set_tight(None)
+        below: list[list[LegendEntry]] = []
+        if self._fit_first(self._entries, room).intersection(runs):
+            self._fit_first([entry for entry in self._entries if entry not in runs], room)
+            below = _lines_of(runs, room)
+        if below != self._below:
+            self._place_entries(below)
+        for line in below:
+            for run, width in zip(line, shares([run.tight_width for run in line], room), strict=True):
+                run.set_tight(width)
+                run.show()
+
+    def _fit_first(self, entries: Sequence[LegendEntry], room: int) -> set[LegendEntry]:
+        """Fit these entries into the first row; returns those that are folded into the menu.
+
+        The room for "only" goes first, then the values and names of levels, except the first level's name. Then entries
+        move into a menu, from the last to the first, those marked ``aside`` before the others. Curve names are never
+        cut, and the title before the name of the first level, but not within its first word. The menu also names the
+        levels for which the row has no room.
+        """
         if self._hidden:
             room -= self._chip.sizeHint().width() + 4
         more = 0
-        if self._entries or self._levels.levels:
-            self._more.setText(f"{len(self._entries) + len(self._levels.levels)} more")
+        if entries or self._levels.levels:
+            self._more.setText(f"{len(entries) + len(self._levels.levels)} more")
             more = max(scaled(MORE_PX), self._more.sizeHint().width())
         self._fit_title(room - self._levels.first_width - more, room - more)
         room -= self._title.sizeHint().width()
-        widths = [entry.least_width for entry in self._entries]
+        widths = [entry.least_width for entry in entries]
         used = self._levels.fit(max(room - sum(widths), min(self._levels.least_width, room - more)))
         if self._levels.unnamed:
             # Once more, beside the button whose menu has their names.
@@ -504,16 +587,17 @@ class Legend(QWidget):
         room -= used
         roomy = sum(widths) + scaled(ONLY_PX) * len(widths) <= room
         # Sorted for `pop`: entries that may move aside come last, and among equals the last one.
-        shown = sorted(range(len(widths)), key=lambda position: self._entries[position].spec.aside)
+        shown = sorted(range(len(widths)), key=lambda position: entries[position].spec.aside)
         if not roomy and sum(widths) > room:
             while shown and sum(widths[position] for position in shown) + more > room:
                 shown.pop()
-        for position, entry in enumerate(self._entries):
+        for position, entry in enumerate(entries):
             entry.set_roomy(roomy)
             entry.setVisible(position in shown)
         aside = len(widths) - len(shown) + len(self._levels.unnamed)
         self._more.setVisible(aside > 0)
         self._more.setText(f"{aside} more")
+        return {entry for position, entry in enumerate(entries) if position not in shown}
 
     def _fit_title(self, room: int, whole_room: int) -> None:
         """Show the title, cut where ``room`` is too small for it; within its first word only if ``whole_room`` is."""
@@ -559,6 +643,24 @@ class Legend(QWidget):
         self._chip.setText(f"{len(hidden)} hidden - show all")
         self._chip.setVisible(bool(hidden))
         self._fit()
+
+
+def _lines_of(entries: Sequence[LegendEntry], room: int) -> list[list[LegendEntry]]:
+    """The entries in one line if it has room for their whole names, else in `MOST_FURTHER`."""
+    if sum(entry.tight_width for entry in entries) <= room:
+        return [list(entries)]
+    longest = math.ceil(len(entries) / MOST_FURTHER)
+    return [list(entries[start : start + longest]) for start in range(0, len(entries), longest)]
+
+
+def shares(widths: Sequence[int], room: int) -> list[int]:
+    """``room`` divided among widths: what a small one does not need is for the large ones."""
+    found = list(widths)
+    left = room
+    for rank, place in enumerate(sorted(range(len(widths)), key=widths.__getitem__)):
+        found[place] = min(widths[place], left // (len(widths) - rank))
+        left -= found[place]
+    return found
 
 
 def patch_size() -> QSize:

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QMenu, QPushButton, QTabWidget, QWidget
 
 from gpudash.devices.names import SIMULATED
 from gpudash.memory.explaining.call_sites import SourceLine
-from gpudash.memory.explaining.explanation_text import evidence_text, growth_text
+from gpudash.memory.explaining.explanation_text import GROWTH, GROWTH_TIP, evidence_text, growth_text
 from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
 from gpudash.telemetry.explanation import Explanation, Growth
@@ -40,7 +40,7 @@ from gpudash.ui.widgets.text_size import scaled
 from gpudash.units import format_bytes, format_count
 
 GROWTH_COLUMNS = (
-    Column("per step", right=True, tip="Bytes that stay behind at every step"),
+    Column(GROWTH, right=True, tip=GROWTH_TIP),
     Column("so far", right=True, tip="Bytes kept so far"),
     Column("steps", right=True, tip="Steps that left something behind"),
     Column("where", wide=True),

@@ -11,22 +11,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
-from PySide6.QtGui import QColor, QGuiApplication, QMouseEvent, QWheelEvent
+from PySide6.QtGui import QColor, QFontMetrics, QGuiApplication, QMouseEvent, QWheelEvent
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QStyleOptionComboBox, QWidget
+from PySide6.QtWidgets import QApplication, QStyleOptionComboBox, QStyleOptionViewItem, QWidget
 from pytestqt.qtbot import QtBot
 
 from gpudash.session.recordings.comparing.comparison_loader import CancelledError
+from gpudash.session.recordings.comparing.run_labels import distinguished
 from gpudash.telemetry.comparing import ComparedRun, Curve
 from gpudash.telemetry.recording.recorder import RecordingError
+from gpudash.telemetry.runs import WATCH
 from gpudash.ui.colours import DARK, LIGHT, Palette, contrast
 from gpudash.ui.plots.canvas import ZOOM_PER_NOTCH
 from gpudash.ui.plots.overlay import PEN_STYLES
 from gpudash.ui.recordings.compare.document import CompareDocument
-from gpudash.ui.recordings.compare.loading import distinguished
 from gpudash.ui.recordings.compare.plots import OverlayPlot, run_pen, run_row
 from gpudash.ui.recordings.compare.tables import figure_colour
 from gpudash.ui.recordings.compare.titles import comparison_title, short_title
+from gpudash.ui.widgets.plain_text import plain_tip
 from tests.unit.telemetry.comparing.made import MADE, Made
 
 A = MADE.but(marks=(("epoch 2", 0.5),))
@@ -453,6 +455,26 @@ def test_closing_while_it_reads_leaves_no_thread(qtbot: QtBot) -> None:
     assert document.label.text() == "Reading a.gpudash…"
     document.close_document()
     assert "gpudash-comparison" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_paths_are_shown_by_what_distinguishes_them_and_are_whole_in_the_tooltip_and_in_a_copy(open_runs: Open) -> None:
+    folders = [f"/home/anna/projects/vision/{name}" for name in ("main", "loader-in-two-threads")]
+    commands = [["/usr/bin/python3", f"{folder}/train.py", "--lr", "0.1"] for folder in folders]
+    document = open_runs(*(MADE.but(workload=WATCH, spec={"command": command}) for command in commands))
+    table = document.specs
+    row = next(place for place, cells in enumerate(table.model.rows) if cells[0] == "command")
+    for column, command in ((2, commands[0]), (3, commands[1])):
+        index = table.model.index(row, column)
+        option = QStyleOptionViewItem()
+        table.marks.initStyleOption(option, index)
+        assert option.text == f"…/{Path(command[1]).parent.name}/train.py …"
+        assert option.textElideMode is Qt.TextElideMode.ElideMiddle
+        assert index.data(Qt.ItemDataRole.ToolTipRole) == plain_tip(" ".join(command))
+        metrics = QFontMetrics(option.font)
+        lines = table.view.rowHeight(row) // metrics.height()
+        assert lines * table.view.columnWidth(column) > metrics.horizontalAdvance(option.text), "the row is high enough"
+    table.copy()
+    assert " ".join(commands[1]) in QGuiApplication.clipboard().text()
 
 
 @pytest.mark.parametrize("count", [1, 7])

@@ -1,19 +1,22 @@
 """Curves that the legend hides, isolates and brings back."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from PySide6.QtCore import QRect, Qt
+from PySide6.QtGui import QFontMetrics
 from PySide6.QtWidgets import QApplication, QLabel, QToolButton
 from pytestqt.qtbot import QtBot
 
-from gpudash.telemetry.plots import CurveSpec, PlotSpec
+from gpudash.telemetry.plots import LAID_OVER, CurveSpec, PlotSpec
 from gpudash.ui.colours import DARK
-from gpudash.ui.plots.legend import Legend, LegendEntry, LevelKey
+from gpudash.ui.plots.legend import HEIGHT_PX, Legend, LegendEntry, LevelKey, shares
 from gpudash.ui.plots.overlay import PATCH, PlotLevel
 from gpudash.ui.plots.stack import PlotStack
+from gpudash.ui.widgets.text_size import scaled
 from gpudash.ui.widgets.theme import restyle
 from gpudash.units import GIB
 from tests.ui.plots.conftest import MEMORY, Feed, refresh
@@ -194,3 +197,77 @@ def test_the_patches_of_curves_grow_with_the_words_beside_them(drawn: PlotStack,
         assert entry.icon.availableSizes()[0].height() >= 2 * patch.height()
     finally:
         restyle(drawn, DARK, 1.0)
+
+
+def with_runs(qtbot: QtBot, width: int, names: Sequence[str]) -> Legend:
+    """A legend with a curve of its own and those of runs that are laid over."""
+    runs = [CurveSpec((LAID_OVER, "memory", name), name, "bytes", "loss", note=f"all of {name}") for name in names]
+    found = Legend("MEMORY cuda:0", [CURVES[0], *runs], DARK)
+    qtbot.addWidget(found)
+    found.set_levels([CAPACITY, WARNING])
+    found.show()
+    found.resize(width, found.height())
+    QApplication.processEvents()
+    return found
+
+
+def entries(legend: Legend) -> list[LegendEntry]:
+    """The entries that are seen, from the left of the first line to the right of the last."""
+    shown = [entry for entry in legend.findChildren(LegendEntry) if entry.isVisible()]
+    return sorted(shown, key=lambda entry: (entry.y(), entry.x()))
+
+
+RUNS = [f"{letter} width {2**place * 128}" for place, letter in enumerate("ABCDEF")]
+
+
+@pytest.mark.parametrize(("width", "lines"), [(1500, 1), (660, 2), (400, 3)])
+def test_every_run_that_is_laid_over_is_named_whole_in_as_few_lines_as_hold_them(
+    qtbot: QtBot, width: int, lines: int
+) -> None:
+    legend = with_runs(qtbot, width, RUNS)
+    shown = entries(legend)
+    assert [entry.button.text() for entry in shown] == [CURVES[0].name, *RUNS]
+    assert len({entry.y() for entry in shown}) == lines
+    assert legend.height() == lines * scaled(HEIGHT_PX)
+    for entry in shown:
+        metrics = QFontMetrics(entry.button.font())
+        assert entry.width() >= metrics.horizontalAdvance(entry.button.text()) + entry.button.iconSize().width()
+        assert entry.geometry().right() <= width
+
+
+def test_a_run_whose_name_has_no_room_even_there_is_cut_in_its_middle_and_whole_in_its_tooltip(qtbot: QtBot) -> None:
+    names = [f"{letter} the longest name anybody could ever give to run {letter}" for letter in "ABCDEF"]
+    legend = with_runs(qtbot, 500, names)
+    cut = entries(legend)[1:]
+    assert len(cut) == 6 and legend.height() == 3 * scaled(HEIGHT_PX)
+    for name, entry in zip(names, cut, strict=True):
+        text = entry.button.text()
+        assert "…" in text and text[0] == name[0] and text[-1] == name[-1]
+        assert f"all of {name}" in entry.button.toolTip() and name in entry.button.accessibleName()
+
+
+def test_the_further_lines_go_with_the_runs_and_with_a_wider_plot(qtbot: QtBot) -> None:
+    legend = with_runs(qtbot, 660, RUNS)
+    legend.resize(1500, legend.height())
+    QApplication.processEvents()
+    assert legend.height() == scaled(HEIGHT_PX)
+    assert [entry.button.text() for entry in entries(legend)] == [CURVES[0].name, *RUNS]
+    legend.resize(660, legend.height())
+    QApplication.processEvents()
+    assert legend.height() == 2 * scaled(HEIGHT_PX)
+    legend.set_curves(CURVES[:1])
+    legend.resize(661, legend.height())
+    QApplication.processEvents()
+    assert legend.height() == scaled(HEIGHT_PX)
+
+
+def test_a_run_in_a_further_line_is_hidden_with_a_click(qtbot: QtBot) -> None:
+    legend = with_runs(qtbot, 660, RUNS)
+    qtbot.mouseClick(entries(legend)[-1].button, Qt.MouseButton.LeftButton)
+    assert legend.hidden == {RUNS[-1]}
+    assert [entry.button.text() for entry in entries(legend)] == [CURVES[0].name, *RUNS], "and it stays listed"
+
+
+def test_room_that_a_short_name_does_not_need_is_for_the_long_ones() -> None:
+    assert shares([10, 90, 60], 120) == [10, 55, 55]
+    assert shares([10, 20], 120) == [10, 20]

@@ -236,7 +236,7 @@ def test_a_block_of_the_map_tells_what_it_is_and_shows_its_stack(page: SnapshotP
 
 def test_the_steps_tell_what_each_keeps_and_a_click_compares_its_ends(page: SnapshotPage, qtbot: QtBot) -> None:
     page.tabs.setCurrentWidget(page.steps)
-    assert page.steps.growth.model.rows[0][0] == "+4 MiB" and "train.py:44" in page.steps.label.text()
+    assert page.steps.growth.model.rows[0][0] == "+4 MiB every step" and "train.py:44" in page.steps.label.text()
     assert page.steps.steps.model.rows[4][3] == "+4 MiB"
     assert page.steps.growth.view.verticalScrollBar().maximum() == 0
     assert page.steps.growth.height() < page.steps.steps.height() / 2, "the long table has the room"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PySide6.QtCore import QPoint, QPointF, Qt
+from PySide6.QtCore import QMarginsF, QPoint, QPointF, Qt
 from PySide6.QtGui import QWheelEvent
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
@@ -174,9 +174,11 @@ def test_no_label_lies_on_another_and_that_of_the_capacity_makes_way_for_marks(
     for one, other in combinations(view.labels, 2):
         assert not one.rect.intersects(other.rect), (one, other)
     assert all(frame.area.contains(label.rect) for label in view.labels)
-    if ooms == (4, 9, 14) and width >= 700:  # there is room at the other end of the line
-        marks = [QPointF(view.x_of(moment), frame.y_of(float(sizes[moment + 1]))) for moment in (*ooms, 25)]
-        assert not any(capacity.rect.contains(mark) for mark in marks)
+    line = frame.y_of(full)
+    marks = [QPointF(view.x_of(moment), frame.y_of(float(sizes[moment + 1]))) for moment in (*ooms, 25)]
+    # A cross reaches some pixels beyond its middle.
+    assert not any((capacity.rect + QMarginsF(4, 4, 4, 4)).contains(mark) for mark in marks)
+    assert abs(capacity.rect.center().y() - line) < 4 * capacity.rect.height(), "it stays at its line"
 
 
 def test_nothing_to_draw_is_nothing_drawn(qtbot: QtBot, palette: Palette) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gpudash.session.recordings.comparing.comparison_loader import load_run
+from gpudash.session.recordings.comparing.run_labels import short_labels
 from gpudash.session.recordings.replay import Replay
 from gpudash.session.recordings.run_names import differences_of, kind_of_run, peak_text, process_text, run_name
 from gpudash.specs import TrainingSpec
@@ -118,3 +119,22 @@ def test_a_peak_is_the_run_s_own_or_says_whose_it_is() -> None:
     assert peak_text(replace(own, own_peak_bytes=None)) == "3.00 GiB (GPU)"
     assert peak_text(replace(own, device="cpu", own_peak_bytes=None)) == "3.00 GiB (process)"
     assert peak_text(RunFacts(1, "training")) == ""
+
+
+@pytest.mark.parametrize(
+    ("labels", "short"),
+    [
+        (["training width 8 on cpu", "training width 16 on cpu"], ["width 8", "width 16"]),
+        (["training on cpu", "training on sim:0"], ["on cpu", "on sim:0"]),
+        (["training on cpu, 12:01", "training on cpu, 12:07"], ["12:01", "12:07"]),
+        (["training steps 9 on cpu", "training batch 2, steps 9 on cpu"], ["training", "training batch 2"]),
+        (["baseline", "my try"], ["baseline", "my try"]),
+        (["run", "run twice"], ["run", "run twice"]),
+        (["a b a b", "a b"], ["b a b", "b"]),
+        (["training on cpu"], ["training on cpu"]),
+        ([], []),
+    ],
+)
+def test_labels_of_compared_runs_are_shortened_to_what_differs(labels: list[str], short: list[str]) -> None:
+    assert short_labels(labels) == short
+    assert len(set(short)) == len(set(labels))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gpudash.drawing.axes import Style
 from gpudash.session.recordings.comparing.comparison_loader import CancelledError, load_run, split_run
+from gpudash.session.recordings.comparing.run_labels import distinguished, short_labels
 from gpudash.system.threads import joined, started
 from gpudash.telemetry.comparing import MOST_RUNS, ComparedRun
 from gpudash.telemetry.comparing.comparison import LETTERS, RUN_CURVES
@@ -87,11 +88,13 @@ class OverlaidRuns:
 
     def _work(self, number: int, places: Sequence[str], began_s: float) -> None:
         runs: list[ComparedRun] = []
+        paths: list[Path] = []
         for place in places:
             try:
                 if place not in self._known:
                     self._known[place] = self._load(place, lambda: number != self._number)
                 runs.append(self._known[place])
+                paths.append(Path(place))
             except CancelledError:
                 return
             except (RecordingError, OSError, ValueError) as error:
@@ -100,9 +103,11 @@ class OverlaidRuns:
         shown = []
         series: dict[Key, Series] = {}
         memory = shared_memory(runs)
-        for letter, run in zip(LETTERS, runs, strict=False):
+        runs = distinguished(runs, paths)
+        short = short_labels([run.label for run in runs])
+        for letter, run, label in zip(LETTERS, runs, short, strict=False):
             curves = _series_of(run, memory, began_s)
-            shown.append((letter, run.label, frozenset(curves)))
+            shown.append((f"{letter} {label}", f"{run.label}, from its start", frozenset(curves)))
             series |= {(LAID_OVER, name, letter): curve for name, curve in curves.items()}
         ends = [extent[1] for curve in series.values() if (extent := curve.extent()) is not None]
         span = None
@@ -133,12 +138,10 @@ class OverlaidRuns:
 
     def _curves(self, plot: PlotSpec) -> list[CurveSpec]:
         found = []
-        for place, (letter, label, names) in enumerate(self._shown):
-            if plot.id not in names:
+        for place, (name, note, plots) in enumerate(self._shown):
+            if plot.id not in plots:
                 continue
-            key = (LAID_OVER, plot.id, letter)
-            note = f"{label}, from its start"
-            name = f"{letter} {label}"
+            key = (LAID_OVER, plot.id, LETTERS[place])
             colour, style = RUN_CURVES[place], STYLES[place]
             curve = CurveSpec(key, name, plot.unit, colour, style, unit_name=plot.unit_name, note=note)
             found.append(curve)

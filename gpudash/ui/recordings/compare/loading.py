@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from gpudash.session.recordings.comparing.comparison_loader import CancelledError, load_run, split_run
+from gpudash.session.recordings.comparing.run_labels import distinguished
 from gpudash.telemetry.comparing import ComparedRun
 from gpudash.telemetry.recording.recorder import RecordingError
-from gpudash.units import format_dates
 
 logger = logging.getLogger(__name__)
 
@@ -73,22 +72,3 @@ class LoadingRuns(threading.Thread):
             self.problem = f"{self.reading} cannot be compared ({type(error).__name__}: {error})."
         else:
             self.runs = distinguished(runs, self._paths)
-
-
-def distinguished(runs: Sequence[ComparedRun], paths: Sequence[Path]) -> list[ComparedRun]:
-    """The runs with unique labels: equal names get their start time or, without one, the file's name."""
-    labels = [run.label for run in runs]
-    for name in {run.label for run in runs}:
-        places = [place for place, run in enumerate(runs) if run.label == name]
-        # A unique name needs nothing more.
-        if len(places) == 1:
-            continue
-        began = [runs[place].began_wall_s for place in places]
-        moments = format_dates([moment for moment in began if moment is not None])
-        for number, place in enumerate(places):
-            # Without a start time, the file's name tells them apart.
-            if moments is None or None in began:
-                labels[place] = f"{name} ({paths[place].name.replace('.gpudash', '')})"
-            else:
-                labels[place] = f"{name}, {moments[number]}"
-    return [replace(run, label=label) for run, label in zip(runs, labels, strict=True)]

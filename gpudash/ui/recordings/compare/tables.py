@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QPalette, QResizeEvent
 from PySide6.QtWidgets import QHeaderView, QStyledItemDelegate, QStyleOptionViewItem, QTableView, QWidget
 
@@ -21,6 +22,9 @@ MOST_MARKED = 3
 """Minimum width in logical pixels of a run's settings column; and the maximum number of runs that leave room for a
 column to mark differences, which order and bold text show as well.
 """
+
+_FIRST_RUN = 2
+"""Column of run A in the settings, after the field's name and the mark."""
 
 _CHANGE, _VERDICT = FIGURE_TITLES.index("B minus A"), FIGURE_TITLES.index("verdict")
 
@@ -105,7 +109,10 @@ class FiguresTable(Table):
 
 
 class ChangedMarks(QStyledItemDelegate):
-    """Greys out rows that are equal; the others stand out and are marked in their own column."""
+    """Greys out rows that are equal; the others stand out and are marked in their own column.
+
+    Paths are shortened to what tells them apart, and cut in their middle; the tooltip and a copy have them whole.
+    """
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
@@ -116,7 +123,11 @@ class ChangedMarks(QStyledItemDelegate):
         super().initStyleOption(option, index)
         if self.palette is None or index.row() >= len(self.fields):
             return
-        differs = self.fields[index.row()].differs
+        field = self.fields[index.row()]
+        differs = field.differs
+        if index.column() >= _FIRST_RUN:
+            option.text = field.short_labels[index.column() - _FIRST_RUN]
+        option.textElideMode = Qt.TextElideMode.ElideMiddle
         # Bold as well: colour alone must not convey it.
         option.font.setBold(differs)
         colour = QColor(self.palette.text if differs else self.palette.muted)
@@ -149,12 +160,11 @@ class SpecsTable(Table):
 
     def _fit_columns(self) -> None:
         """Divide the room beside the field names among the runs. A tooltip shows the full text of a cell."""
-        # Without the columns for names and marks.
-        runs = len(self.model.columns) - 2
+        runs = len(self.model.columns) - _FIRST_RUN
         self.view.setColumnHidden(1, runs > MOST_MARKED)
         room = self.view.viewport().width() - sum(self.view.columnWidth(column) for column in (0, 1))
         width = max(scaled(LEAST_FIELD), room // runs)
-        for column in range(2, len(self.model.columns)):
+        for column in range(_FIRST_RUN, len(self.model.columns)):
             self.view.setColumnWidth(column, width)
 
     def set_palette(self, palette: Palette) -> None:
@@ -164,4 +174,4 @@ class SpecsTable(Table):
 
 
 def _spec_columns(runs: int) -> list[Column]:
-    return [Column(title) for title in ("settings and machine", "", *LETTERS[:runs])]
+    return [*map(Column, ("settings and machine", "")), *(Column(letter, wraps=True) for letter in LETTERS[:runs])]

@@ -257,22 +257,22 @@ class Timeline(QWidget):
         return QPointF(frame.x_of(self._axis.place(moment)), frame.y_of(float(self.levels.at(moment)[0])))
 
     def _draw_capacity_label(self, painter: QPainter, frame: Geometry, marks: Sequence[QPointF]) -> None:
-        """Name the capacity below or above its line, at the end where no mark is."""
+        """Name the capacity below or above its line, at an end or else beside a mark, where no mark is."""
         if self.levels is None or self.levels.capacity is None:
             return
         y = frame.y_of(self.levels.capacity)
         text = f"room for PyTorch {format_bytes(self.levels.capacity)}"
         metrics = QFontMetricsF(painter.font())
         wide, high = metrics.horizontalAdvance(text) + 6, metrics.height()
-        lefts = (frame.area.left() + 4, frame.area.right() - wide - 4)
-        places = [QRectF(left, top, wide, high) for top in (y + 2, y - 2 - high) for left in lefts]
+        first, last = frame.area.left() + 4, frame.area.right() - wide - 4
+        between = sorted(x for mark in marks for x in (mark.x() + MARK_PX + 1, mark.x() - MARK_PX - 1 - wide))
+        lefts = [first, last, *(x for x in between if first < x < last)]
+        # Requests are mostly refused near the capacity: where their marks fill the line, there is room further below.
+        tops = (y + 2, y - 2 - high, y + 2 + high, y + 2 + 2 * high)
+        places = [QRectF(left, top, wide, high) for top in tops for left in lefts if top >= frame.area.top()]
         around = QMarginsF(MARK_PX, MARK_PX, MARK_PX, MARK_PX)
-        free = (
-            place
-            for place in places
-            if place.top() >= frame.area.top() and not any((place + around).contains(mark) for mark in marks)
-        )
-        self._draw_label(painter, Label(text, next(free, places[0])), QColor(self._palette.critical))
+        covered = [sum((place + around).contains(mark) for mark in marks) for place in places]
+        self._draw_label(painter, Label(text, places[covered.index(min(covered))]), QColor(self._palette.critical))
 
     def _draw_mark_label(self, painter: QPainter, frame: Geometry, point: QPointF, text: str, colour: QColor) -> None:
         """Name a mark above or below it where nothing else is written; if there is no such place, nowhere."""

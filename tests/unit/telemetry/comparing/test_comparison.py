@@ -327,3 +327,30 @@ def test_the_sign_is_spelt_out() -> None:
     worse = by_name(compare(MADE.run(), MADE.but(step_s=0.02).run("b")))["seconds"]
     assert verdict_text(worse) == "more, worse"
     assert worse.strength == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "short"),
+    [
+        (("/home/u/a/train.py", "/home/u/b/train.py"), ["…/a/train.py", "…/b/train.py"]),
+        (("/home/u/a/train.py", "/home/u/a/eval.py"), ["…/train.py", "…/eval.py"]),
+        (("/home/u/a/train.py", "/home/u/a/train.py"), ["…/train.py", "…/train.py"]),
+        (("/a/data", "/b/a/data", None), ["/a/data", "/b/a/data", "-"]),
+        (("train.py", "/tmp", "https://host/a/b", "1/2/3"), ["train.py", "/tmp", "https://host/a/b", "1/2/3"]),
+        (
+            (
+                ["python", "/w/a/t.py", "--data=/mnt/set", "--lr", "1"],
+                ["python", "/w/b/t.py", "--data=/mnt/set", "--lr", "1"],
+            ),
+            ["…/a/t.py …", "…/b/t.py …"],
+        ),
+        ((["python", "t.py", "--lr", "1"], ["python", "t.py", "--lr", "2"]), ["… --lr 1", "… --lr 2"]),
+        ((["python", "t.py"], ["python", "t.py", "--lr", "2"]), ["… t.py", "… t.py --lr 2"]),
+        ((["python", "/w/t.py"], ["python", "/w/t.py"]), ["python …/t.py", "python …/t.py"]),
+    ],
+)
+def test_a_setting_is_shortened_to_what_tells_the_runs_apart(values: tuple[Any, ...], short: list[str]) -> None:
+    field = Field("command", values)
+    assert field.short_labels == short
+    differing = {label for label in field.labels if field.differs}
+    assert len({*field.short_labels}) >= len(differing)
