@@ -213,6 +213,7 @@ class Agent:
 
     def _torch_imported(self, torch: Any) -> None:
         from .memory.gpus import Gpus
+        from .stepping.batch_shapes import BatchShapes
         from .stepping.steps import OptimizerSteps
 
         then = None
@@ -220,11 +221,12 @@ class Agent:
             then = guarded(self._distributed.stepped)
         clock = self._step_clock()
         self._undo.append(clock.follow_backward(getattr(torch, "autograd", None)))
-        optimizers = OptimizerSteps(self._steps, then, clock)
+        shapes = BatchShapes(torch)
+        optimizers = OptimizerSteps(self._steps, then, clock, guarded(shapes.step_ended))
         self._undo.append(optimizers.leave)
         guarded(optimizers.follow)()
         report_steps = guarded(self._report_steps)
-        self._gpus = Gpus(torch, self._config(), self.post, self.keep, self._steps, report_steps, self._lasting)
+        self._gpus = Gpus(torch, self._config(), self.post, self.keep, self._steps, report_steps, self._lasting, shapes)
         self._undo.append(self._gpus.detach)
         self._gpus.attach()
         self._sample()

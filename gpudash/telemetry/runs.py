@@ -68,6 +68,9 @@ ENDINGS: Mapping[str, str] = {
 PEAK_STEPS = 2
 """Whole steps until a run has reached its peak: the optimizer makes its state in the first, and the second needs it."""
 
+GROWN_RATIO = 1.01
+"""How much higher than half-way through its steps the peak of a run is that was still growing."""
+
 NO_LONGER_WATCHED = "no longer watched"
 """How the watching of a program ended that had been running before: it runs on."""
 
@@ -82,14 +85,27 @@ def ending_text(status: str, spec: Mapping[str, Any]) -> str:
     return ENDINGS.get(status, status)
 
 
-def cut_short_text(status: str, spec: Mapping[str, Any], steps: int) -> str:
-    """How a run ended before its peak, as "stopped after 1 step"; "" if its peak is known."""
-    if status == "finished" or steps >= PEAK_STEPS:
+def has_grown(peak: float | None, half_way: float | None) -> bool:
+    """Whether the peak of a run was still rising, by its peak half-way through its steps."""
+    return peak is not None and half_way is not None and peak > GROWN_RATIO * half_way
+
+
+def cut_short_text(status: str, spec: Mapping[str, Any], steps: int, *, grew: bool = False) -> str:
+    """How a run ended before its peak, as "stopped after 1 step"; "" if its peak is known.
+
+    Args:
+        status, spec, steps: of the run.
+        grew: whether its memory was still growing; see `has_grown`.
+    """
+    if status == "finished" or (steps >= PEAK_STEPS and not grew):
         return ""
     ending = ending_text(status, spec)
     if status == "running":
         ending = "unfinished"  # it was killed with its session, or another session runs it
-    return f"{ending} after {steps} {'step' if steps == 1 else 'steps'}"
+    text = f"{ending} after {steps} {'step' if steps == 1 else 'steps'}"
+    if grew and steps >= PEAK_STEPS:
+        return f"{text}, still growing"
+    return text
 
 
 def item_of(workload: str) -> str:
@@ -330,12 +346,30 @@ PeakName = Literal["allocated_bytes", "reserved_bytes", "used_bytes"]
 
 @dataclass(slots=True)
 class MemoryPeaks:
-    """Peak readings during a run, in bytes; ``None`` if nothing was read."""
+    """Peak readings during a run, in bytes; ``None`` if nothing was read.
+
+    Attributes:
+        doubled_allocated_bytes: the allocated peak when the number of steps last became a power of 2, from
+            `PEAK_STEPS` on.
+        half_way_allocated_bytes: the one at the power before.
+    """
 
     allocated_bytes: int | None = None
     reserved_bytes: int | None = None
     used_bytes: int | None = None
     capacity_bytes: int | None = None
+    doubled_allocated_bytes: int | None = None
+    half_way_allocated_bytes: int | None = None
+
+    @property
+    def grew(self) -> bool:
+        """Whether the allocated peak was still rising."""
+        return has_grown(self.allocated_bytes, self.half_way_allocated_bytes or self.doubled_allocated_bytes)
+
+    def mark_doubled(self) -> None:
+        """Keep the peak at a number of steps that is a power of 2."""
+        self.half_way_allocated_bytes = self.doubled_allocated_bytes
+        self.doubled_allocated_bytes = self.allocated_bytes
 
     def raise_to(self, name: PeakName, value: float | None) -> None:
         """Raise the peak called ``name`` to a reading."""
@@ -354,6 +388,8 @@ class RunView:
         pace_s: seconds per step, of the newest ones, including pauses between them; ``None`` before the second step.
         error: how it failed, if it did; the explanation includes remedies found since.
         loader: settings of a watched program's `DataLoader`, if known.
+        open_stages: stages reported since the newest step ended: name → executions and seconds. Those of a watched
+            program are of ended steps only.
     """
 
     run_id: int | None
@@ -380,6 +416,7 @@ class RunView:
     result: Mapping[str, Any] = field(default_factory=dict)
     error: RunEnd | None = None
     loader: Loader | None = None
+    open_stages: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, event: RunStarted) -> RunView:
@@ -420,13 +457,19 @@ class RunView:
 
     @property
     def step_parts(self) -> StepParts | None:
-        """Where the time of its steps went; ``None`` if its stages do not show it."""
-        seconds = {name: stage.seconds for name, stage in self.stages.items()}
-        whole = self.stages.get("optimizer") or self.stages.get("forward")
-        if whole is None:
+        """Where the time of its ended steps went; ``None`` if its stages do not show it."""
+        seconds = {}
+        counts = {}
+        for name, stage in self.stages.items():
+            count, unended_s = self.open_stages.get(name, (0, 0.0))
+            if count < stage.count:
+                seconds[name] = stage.seconds - unended_s
+                counts[name] = stage.count - count
+        steps = counts.get("optimizer") or counts.get("forward")
+        if steps is None:
             return None
         watched = self.workload == WATCH
-        return step_parts(seconds, whole.count, kind_of(self.device), self.loader, watched=watched)
+        return step_parts(seconds, steps, kind_of(self.device), self.loader, watched=watched)
 
     def apply(self, event: Event) -> None:
         """Process an event of this run; ignores kinds that a run does not keep."""
@@ -436,6 +479,9 @@ class RunView:
             case StageFinished():
                 self.stages.setdefault(event.name, StageView(event)).add(event)
                 self.stage_events.append(event)
+                if self.workload != WATCH:
+                    count, seconds = self.open_stages.get(event.name, (0, 0.0))
+                    self.open_stages[event.name] = count + event.count, seconds + event.seconds
             case EpochFinished():
                 _keep(self.epochs, event)
             case Note():
@@ -487,6 +533,7 @@ class RunView:
             "stepped_s": self.stepped_s,
             "pace_s": self.pace_s,
             "stages": {name: stage.digest() for name, stage in self.stages.items()},
+            "open_stages": self.open_stages,
             "metrics": {name: metric.digest() for name, metric in self.metrics.items()},
             "memory": asdict(self.memory),
             "stage_events": [event.to_json() for event in list(self.stage_events)[-NEWEST_STAGES:]],
@@ -509,6 +556,7 @@ class RunView:
                 data |= {"stages": {}, "stage_events": []}
             known = {name: StageView.of(stage) for name, stage in data["stages"].items()}
             metrics = {name: MetricView.of(metric) for name, metric in data["metrics"].items()}
+            unended = {name: (int(count), float(taken)) for name, (count, taken) in data.get("open_stages", {}).items()}
             names = {field.name for field in fields(MemoryPeaks)}
             memory = MemoryPeaks(**{name: value for name, value in data["memory"].items() if name in names})
             events = [event for event in map(event_from_json, data["stage_events"]) if isinstance(event, StageFinished)]
@@ -519,6 +567,7 @@ class RunView:
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
             raise ValueError(f"not a run's digest ({error})") from None
         self.stages, self.metrics, self.memory = known, metrics, memory
+        self.open_stages = unended
         self.step, self.steps, self.stepped_s, self.pace_s = step, steps, stepped_s, pace_s
         self.stage_events.clear()
         self.stage_events.extend(events)
@@ -541,8 +590,11 @@ class RunView:
 
     def _step(self, event: StepFinished) -> None:
         self._keep_pace(event)
+        self.open_stages.clear()
         if self.stepped_s is None or event.step != self.step:  # otherwise another report of the same step
             self.stepped_s = event.time_s
+        if event.step > self.step and event.step >= PEAK_STEPS and event.step.bit_count() == 1:
+            self.memory.mark_doubled()
         self.step_times.add(event.time_s, event.step)
         self.step, self.steps = event.step, event.steps
         for name, value in event.metrics():
@@ -566,6 +618,8 @@ class RunView:
 
     def _end(self, event: RunEnd) -> None:
         self.status = event.status
+        if event.status == "finished":
+            self.open_stages.clear()  # what was summed up last is of the last steps
         if event.ended_badly:
             self.error = event
         self.ended_s = event.time_s

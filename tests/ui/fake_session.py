@@ -80,6 +80,9 @@ class FakeMeasured:
     def request(self, request: WatchRequest) -> None:
         self.requests.append(request)
 
+    def forget(self, request: WatchRequest) -> None:
+        self.found = None
+
     def of(self, request: WatchRequest) -> MeasuredRun | None:
         return self.found
 

@@ -272,6 +272,13 @@ def test_a_simulated_card_names_the_gpu_it_is_like_beside_its_badge_also_where_t
     assert card._name.text() == "sim:0 · RTX 4060"
 
 
+def test_a_programs_own_card_names_its_gpu_once(qtbot: QtBot) -> None:
+    like = replace(gpu(0, "Simulated RTX 4090"), simulated=True)
+    content = gpu_card(FakeSession([like]).store, like, "sim:0@rtx4090", 0.85)
+    card = made(qtbot, cards.COMPACT_PX, compact=True, content=content)
+    assert card._name.text() == "sim:0 · RTX 4090"
+
+
 def contents_of(gpus: Sequence[Gpu], used: Sequence[float]) -> list[CardContent]:
     store = FakeSession(gpus).store
     for one, size in zip(gpus, used, strict=True):

@@ -217,7 +217,7 @@ def test_what_grows_is_named_while_the_run_is_on_and_no_longer(open_window: Open
 def test_the_cause_comes_first_and_everything_else_is_on_the_page(window: MainWindow) -> None:
     words = labels(window)
     assert words.index("model.py:88") < words.index("The last request was 64 MiB")
-    for part in ("OUT OF MEMORY AT 0:06 · sim:0 (SIMULATED)", "WHAT FILLED IT", "WHO ALLOCATED IT", "STACK"):
+    for part in ("OUT OF MEMORY AT 0:06 · sim:0 (SIMULATED 2 GiB)", "WHAT FILLED IT", "WHO ALLOCATED IT", "STACK"):
         assert part in words
     assert "Evidence: 41\u202f203 of 41\u202f203 events" in words
 

@@ -9,7 +9,7 @@ import pytest
 
 from gpudash.specs.training import TrainingSpec
 from gpudash.telemetry.explanation import Remedy
-from gpudash.telemetry.records import RunEnd, RunStarted
+from gpudash.telemetry.records import RunEnd, RunStarted, StepFinished
 from gpudash.telemetry.runs import WATCH
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.window.main_window import MainWindow
@@ -121,6 +121,23 @@ def test_a_run_of_a_moment_is_shown_with_what_was_read_before_it(open_window: Op
     settle(window)
     view = window.workspace.dashboard.view
     assert view.held and view.window_s == pytest.approx(2.0) and 5.1 <= view.right_s <= 5.11
+
+
+def test_while_what_would_have_fitted_is_sought_the_readout_has_the_programs_last_step(
+    open_window: OpenWindow, session: FakeSession
+) -> None:
+    window = open_window(session)
+    began_s = session.now_s
+    session.running = True
+    session.apply(RunStarted(time_s=began_s, run_id=1, workload=WATCH, device="cpu", spec={}))
+    session.feed(10)
+    session.apply(StepFinished(time_s=began_s + 8, run_id=1, step=1, steps=0, seconds=1.0, loss=0.5))
+    settle(window)
+    dashboard = window.workspace.dashboard
+    dashboard.view.hold(began_s, began_s + 10.5)
+    session.feed(30)
+    settle(window)
+    assert dashboard.plots.readout.title == "at 0:13.0"
 
 
 def test_a_run_that_failed_stays_as_well(open_window: OpenWindow, session: FakeSession) -> None:

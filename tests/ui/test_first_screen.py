@@ -414,6 +414,18 @@ class TestPanels:
         assert stopped[3].colour == "muted", "what a stopped run held is no green answer"
 
 
+@pytest.mark.parametrize(("free", "left"), [(8, "✓ 3.0 spare"), (4, "≈ 2.0 spare"), (1, "✕ 4.0 short")])
+def test_what_a_script_would_leave_counts_what_its_allocator_keeps(free: int, left: str) -> None:
+    script = LastScript("frag.py", "", {}, 0.0, 2 * GIB, reserved_bytes=5 * GIB)
+    assert script.left_cell(free * GIB).text == left
+
+
+def test_a_script_that_was_stopped_while_it_grew_has_no_peak_as_yet() -> None:
+    growing = replace(run_of(1, ["python", "leak.py"], MIB), status="cancelled", steps=25, grew=True)
+    library = Library((LibraryEntry(Path("1.gpudash"), Facts(began_wall_s=100.0, runs=(growing,)), 1, 1.0, False),))
+    assert [script.cut_short for script in last_scripts(library)] == ["stopped after 25 steps, still growing"]
+
+
 def run_of(number: int, command: list[str], peak: int | None = None, **spec: object) -> RunFacts:
     return RunFacts(
         number, "watch", "sim:0", {"command": command, **spec}, status="finished", began_s=number, own_peak_bytes=peak

@@ -27,8 +27,10 @@ from gpudash.memory.predicting.estimate import RankEstimate
 from gpudash.session import Answer
 from gpudash.session.predicting.estimator import Problem
 from gpudash.session.predicting.measured import MeasuredRun
-from gpudash.telemetry.records import Sample, StepFinished
+from gpudash.telemetry.records import RunEnd, RunStarted, Sample, StepFinished
 from gpudash.ui.colours import Palette
+from gpudash.ui.dashboard.card_chips import CardChip
+from gpudash.ui.forms.fit_follower import RUNS_AGAIN
 from gpudash.ui.plots.legend import LegendEntry
 from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.widgets.theme import apply_colours
@@ -606,6 +608,36 @@ def test_a_script_that_was_stopped_before_its_peak_is_nowhere_shown_as_fitting(
     for chip in window.workspace.dashboard.chooser._chips.values():
         assert chip.content.text.standing == "refused"
         assert "stopped after 0 steps and may need more" in chip.content.text.detail
+
+
+def test_while_a_script_runs_again_no_card_keeps_the_verdict_of_the_run_before(
+    window: MainWindow, session: FakeSession, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("print(1)\n")
+    panel = window.workspace.dashboard.panel
+    panel.take_script(script)
+    session.measured.found = measured(GIB)
+    ask_again(window)
+    settle(window)
+
+    def verdicts() -> set[str]:
+        settle(window)
+        return {chip.content.text.headline for chip in window.workspace.dashboard.chooser.findChildren(CardChip)}
+
+    assert all("spare" in verdict for verdict in verdicts())
+    request = panel.script.request()
+    session.running = True
+    session.apply(RunStarted(time_s=session.now_s, run_id=1, workload="watch", device="sim:0", spec=request.spec()))
+    assert verdicts() == {f"– {RUNS_AGAIN}"}
+    session.measured.found = measured(GIB)
+    assert verdicts() == {f"– {RUNS_AGAIN}"}, "a search that began before the start finds the run before"
+    session.running = False
+    session.apply(RunEnd(time_s=session.now_s + 1, run_id=1, status="out_of_memory", seconds=1.0, steps=3))
+    session.measured.found = replace(measured(8 * GIB), ran_out=True)
+    ask_again(window)
+    assert any("short" in verdict for verdict in verdicts())
+    assert not any("spare" in verdict for verdict in verdicts())
 
 
 def test_of_a_run_with_ranks_the_title_says_which_is_drawn(window: MainWindow, session: FakeSession) -> None:

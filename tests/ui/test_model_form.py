@@ -10,10 +10,12 @@ from PySide6.QtWidgets import QComboBox, QLineEdit
 
 from gpudash.memory.predicting.estimate import ModelFacts
 from gpudash.specs import ModelSpec
+from gpudash.ui.dashboard.card_chips import CardChip
 from gpudash.ui.forms.model_form import ModelForm
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 from gpudash.ui.widgets.file_dialog import FileDialog
 from gpudash.ui.widgets.plain_text import PlainLabel
+from tests.ui.asked_form import ask_again
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.estimates import SHORT
 from tests.ui.fake_session import FakeSession, gpu
@@ -156,6 +158,18 @@ def test_a_form_without_a_model_says_so_once(open_window: OpenWindow) -> None:
     panel.take_preset("model", {})
     assert not panel.button.isEnabled() and panel.button.toolTip().startswith("No model is named.")
     assert panel._caution.text() == "", "the place of the prediction says it"
+
+
+def test_a_form_without_a_model_asks_for_one(open_window: OpenWindow) -> None:
+    window = open_window(FakeSession())
+    panel = window.workspace.dashboard.panel
+    panel.take_preset("model", {})
+    ask_again(window)
+    assert panel.fit.headline == "– nothing to predict yet"
+    assert panel.fit.figures.startswith("No model is named. Choose the folder")
+    assert panel.progress.idle == "Nothing to run yet."
+    chips = window.workspace.dashboard.chooser.findChildren(CardChip)
+    assert {chip.content.text.standing for chip in chips} == {"unasked"}
 
 
 @pytest.mark.parametrize("size", [(1280, 800), (2560, 1440)])

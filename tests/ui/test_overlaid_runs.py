@@ -17,6 +17,7 @@ from gpudash.telemetry.comparing import MOST_RUNS, ComparedRun, Curve
 from gpudash.telemetry.plots import LAID_OVER
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.records import RunStarted
+from gpudash.telemetry.runs import WATCH
 from gpudash.ui.plots.legend import LegendEntry
 from gpudash.ui.recordings.compare.plots import run_pen
 from gpudash.ui.window.main_window import MainWindow
@@ -142,6 +143,21 @@ def test_with_nothing_running_ticked_runs_are_in_view_whole_from_their_start_and
     assert runs.close()
 
 
+def test_once_no_run_is_ticked_the_view_returns_to_the_run_that_it_held(window: MainWindow, qtbot: QtBot) -> None:
+    session = cast(FakeSession, window.workspace.session)
+    view = window.workspace.dashboard.view
+    session.feed(60)
+    settle(window)
+    view.hold(15.0, 25.0)
+    runs = OverlaidRuns(session.store, recorded)
+    lay_over(window, runs, 2, qtbot)
+    assert runs.span is not None and view.range()[0] == runs.span[0]
+    lay_over(window, runs, 1, qtbot)
+    lay_over(window, runs, 0, qtbot)
+    assert view.held and view.range() == (15.0, 25.0)
+    assert runs.close()
+
+
 def test_over_a_run_that_goes_on_the_view_follows_and_counts_from_its_start(window: MainWindow, qtbot: QtBot) -> None:
     session = cast(FakeSession, window.workspace.session)
     began_s = session.store.newest_s - 3.0
@@ -172,6 +188,59 @@ def test_what_is_laid_over_is_no_part_of_what_was_read(window: MainWindow, qtbot
     lay_over(window, runs, 2, qtbot)
     with window.workspace.session.store.lock:
         assert LAID_OVER not in {key[0] for key, _ in window.workspace.session.store.curves()}
+    assert runs.close()
+
+
+def curves_by_plot(window: MainWindow) -> dict[str, list[str]]:
+    """The overlaid runs in each plot that is shown, by its title."""
+    settle(window)
+    found = {}
+    for plot in window.workspace.dashboard.plots.plots:
+        laid = [curve.name for curve in plot.spec.curves if curve.is_laid_over]
+        if laid:
+            found[plot.spec.title] = laid
+    return found
+
+
+def test_gpu_memory_is_not_drawn_over_the_computers_memory(open_window: OpenWindow, qtbot: QtBot) -> None:
+    def load(place: str, cancelled: Callable[[], bool]) -> ComparedRun:
+        run = recorded(place, cancelled)
+        on_gpu = MADE.but(device="cuda:0").run("on GPU")
+        on_cpu = MADE.but(device="cpu").run("on cpu")
+        if place.startswith("/runs/0"):
+            return replace(run, label="on GPU", view=on_gpu.view)
+        return replace(run, label="on cpu", view=on_cpu.view)
+
+    window = open_window(FakeSession([]).feed(10))
+    runs = OverlaidRuns(window.workspace.session.store, load)
+    window.workspace.dashboard.overlay.choose(runs, PLACES[:2])
+    qtbot.waitUntil(lambda: bool(curves_by_plot(window)))
+    assert curves_by_plot(window)["MEMORY cuda:0 · overlaid runs"] == ["A on GPU"]
+    memory = window.workspace.dashboard.plots.plot("memory")
+    assert memory is not None
+    assert [curve.name for curve in memory.spec.curves if curve.is_laid_over] == ["B on cpu"]
+    assert runs.close()
+
+
+def test_the_steps_of_a_script_are_not_drawn_as_items(open_window: OpenWindow, qtbot: QtBot) -> None:
+    def load(place: str, cancelled: Callable[[], bool]) -> ComparedRun:
+        run = MADE.but(workload=WATCH, device="cpu").run("script")
+        if place.startswith("/runs/0"):
+            return run
+        return MADE.but(device="cpu").run("training")
+
+    session = FakeSession([]).feed(5)
+    session.start()
+    session.train(5)
+    window = open_window(session)
+    runs = OverlaidRuns(session.store, load)
+    window.workspace.dashboard.overlay.choose(runs, PLACES[:2])
+    qtbot.waitUntil(lambda: bool(curves_by_plot(window)))
+    plots = {plot.spec.title: plot.spec for plot in window.workspace.dashboard.plots.plots}
+    assert plots["THROUGHPUT · overlaid runs"].unit_name == "steps/s"
+    assert curves_by_plot(window)["THROUGHPUT · overlaid runs"] == ["A script"]
+    assert curves_by_plot(window)["THROUGHPUT"] == ["B training"]
+    assert plots["LOSS · overlaid runs"].unit == "loss"
     assert runs.close()
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..attach.lasting import Lasting
 from ..guest import note_fault
+from ..stepping.batch_shapes import BatchShapes
 from ..stepping.steps import Steps
 from ..wire import Message
 from . import history, simulating
@@ -36,6 +37,7 @@ class Gpus:
         steps: provides the current step.
         report_steps: sends the steps completed so far.
         lasting: hooks that torch cannot remove.
+        shapes: provides the shapes of batches.
     """
 
     def __init__(
@@ -47,13 +49,14 @@ class Gpus:
         steps: Steps,
         report_steps: Callable[[], Any],
         lasting: Lasting,
+        shapes: BatchShapes,
     ) -> None:
         self._torch = torch
         self._config = config
         self._post = post
         self._keep = keep
         self._allocators = Allocators()
-        self._snapshots = Snapshots(config.get("report"), keep, lambda: steps.present, report_steps)
+        self._snapshots = Snapshots(config.get("report"), keep, lambda: steps.present, report_steps, shapes)
         self._lasting = lasting
         entries = int(config.get("history_entries") or HISTORY_ENTRIES)
         self._history = history.AgentHistory(entries, keep, steps, lasting)

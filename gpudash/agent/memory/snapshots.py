@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ..guest import note_fault
+from ..stepping.batch_shapes import BatchShapes
 from ..wire import Message
 from . import simulating
 
@@ -37,15 +39,22 @@ class Snapshots:
         post: sends a message.
         step: returns the number of the current step.
         report_steps: sends the steps completed so far: a snapshot's steps are those known before it.
+        shapes: provides the shapes of batches.
     """
 
     def __init__(
-        self, folder: str | None, post: Post, step: Callable[[], int], report_steps: Callable[[], Any]
+        self,
+        folder: str | None,
+        post: Post,
+        step: Callable[[], int],
+        report_steps: Callable[[], Any],
+        shapes: BatchShapes,
     ) -> None:
         self._folder = folder
         self._post = post
         self._step = step
         self._report_steps = report_steps
+        self._shapes = shapes
         self._written = 0
         self._spent_s = 0.0
         self._began_s = time.monotonic()
@@ -108,8 +117,14 @@ class Snapshots:
             path, problem = self._file(facts["device"])
         except Exception as error:
             problem = _sentence(error)
+        shapes: list[Any] = []
+        try:
+            shapes = self._shapes.at_failure()
+        except Exception as error:
+            note_fault(error)
         self._report_steps()
-        self._post({"type": "oom", **facts, "snapshot": path, "step": self._step(), "problem": problem})
+        facts.update(snapshot=path, step=self._step(), problem=problem, shapes=shapes)
+        self._post({"type": "oom", **facts})
 
     def _file(self, device: str) -> tuple[str | None, str | None]:
         if not self._folder:

@@ -234,12 +234,20 @@ class OptimizerSteps:
         steps: receives the steps.
         then: callback with the optimizer after each counted step.
         clock: receives the steps of every optimizer, and the counted ones.
+        ends: callback at the end of each counted step, before the next one begins.
     """
 
-    def __init__(self, steps: Steps, then: Callable[[Any], None] | None = None, clock: StepClock | None = None) -> None:
+    def __init__(
+        self,
+        steps: Steps,
+        then: Callable[[Any], None] | None = None,
+        clock: StepClock | None = None,
+        ends: Callable[[], None] | None = None,
+    ) -> None:
         self._steps = steps
         self._then = then
         self._clock = clock
+        self._ends = ends
         self._counted: Any = None
         self._others: dict[int, int] = {}
         self._left = False
@@ -297,6 +305,8 @@ class OptimizerSteps:
         # The counted one has made a step: the others have not replaced it.
         if self._others:
             self._others.clear()
+        if self._ends is not None:
+            self._ends()
         self._steps.optimizer_stepped(made)
         if self._clock is not None:
             self._clock.step_ended()

@@ -30,6 +30,9 @@ SIGNS: Mapping[Standing, str] = {
 FILLS = "fills whatever there is"
 """Of a run that is meant to take all memory."""
 
+RAN_OUT_HERE = "out of memory"
+"""Of a card that a run filled before it was refused more: how much is short is not known."""
+
 NOT_ANSWERED = "this run is predicted on its own devices only"
 
 NOT_READ = "its free memory is not known"
@@ -113,6 +116,8 @@ class CardText:
         """The verdict in words: "12.8 GiB spare", "3.1 GiB short", "no answer"."""
         if isinstance(self.estimate, ServerOnCard):
             return self.estimate.verdict
+        if self.standing == "short" and self._spare == 0:
+            return RAN_OUT_HERE
         if self._spare is not None:
             return spare_text(self._spare)
         if self.estimate is not None and self.estimate.fills_memory:
@@ -148,6 +153,8 @@ class CardText:
             return found.source
         if not found.largest_batch_size:
             return "even batch 1 does not fit"
+        if found.largest_batch_capped:
+            return f"batch {found.largest_batch_size} or more"
         if found.by_line:
             return f"up to batch ≈ {_roughly(found.largest_batch_size)}"
         return f"up to batch {found.largest_batch_size}"

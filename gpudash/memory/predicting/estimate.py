@@ -230,6 +230,7 @@ class CardEstimate(DeviceEstimate):
     Attributes:
         key: as of `CardRequest`.
         largest_batch_size: as of `Estimate`; ``None`` where it is not known.
+        largest_batch_capped: as of `Estimate`.
         by_line: whether that follows from a line through two sizes of the run and was not tried.
         borrowed: whether the run was followed on another card of the generation, whose scratch is another, or, where
             what every card has to hold is too much for this one, on one of any: `margin_bytes` has it.
@@ -239,6 +240,7 @@ class CardEstimate(DeviceEstimate):
 
     key: str = ""
     largest_batch_size: int | None = None
+    largest_batch_capped: bool = False
     by_line: bool = False
     borrowed: bool = False
     reason: str = ""
@@ -248,7 +250,22 @@ class CardEstimate(DeviceEstimate):
     def of(cls, estimate: Estimate) -> CardEstimate:
         """What is predicted of the card in question itself."""
         known = {one.name: getattr(estimate, one.name) for one in fields(DeviceEstimate)}
-        return cls(**known, key=estimate.device, largest_batch_size=estimate.largest_batch_size, reason=estimate.reason)
+        return cls(
+            **known,
+            key=estimate.device,
+            largest_batch_size=estimate.largest_batch_size,
+            largest_batch_capped=estimate.largest_batch_capped,
+            reason=estimate.reason,
+        )
+
+    def with_largest_of(self, other: CardEstimate) -> CardEstimate:
+        """This with the largest batch of another answer for the card."""
+        return replace(
+            self,
+            largest_batch_size=other.largest_batch_size,
+            largest_batch_capped=other.largest_batch_capped,
+            by_line=other.by_line,
+        )
 
 
 @dataclass(frozen=True)
@@ -265,6 +282,7 @@ class Estimate(DeviceEstimate):
         by_category: what is allocated at the peak; adds up to `peak_allocated_bytes`.
         largest_batch_size: of the otherwise same run that fits, on each rank; ``None`` where there is no batch or it is
             not known.
+        largest_batch_capped: whether that is the most that can be asked for, so that larger ones may fit too.
         largest_batch_releases: whether that batch fits only because the allocator releases its cache.
         largest_global_batch: the same of all ranks together; ``None`` for a run on one device.
         first_step_bytes, steady_bytes: peak allocated of the first and the last step.
@@ -310,6 +328,7 @@ class Estimate(DeviceEstimate):
     communication_bytes: int = 0
     late_bytes: int = 0
     largest_global_batch: int | None = None
+    largest_batch_capped: bool = False
     largest_batch_releases: bool = False
     retries: int = 0
     assumptions: tuple[str, ...] = ()

@@ -273,8 +273,14 @@ class Prediction:
         if not size:
             return "even a batch of 1 does not fit"
         if together is None:
-            return f"largest batch that fits: {size}"
-        return f"largest batch: {size} per rank, {together} in all"
+            return f"largest batch that fits: {self._or_more(size)}"
+        return f"largest batch: {self._or_more(size)} per rank, {self._or_more(together)} in all"
+
+    def _or_more(self, size: int) -> str:
+        """The largest batch, with whether larger ones may fit that cannot be asked for."""
+        if self.estimate.largest_batch_capped:
+            return f"{size} or more"
+        return str(size)
 
     @property
     def largest_batch_remark(self) -> str:
@@ -372,7 +378,7 @@ class Prediction:
             return self.largest_batch
         if batch is None:
             return self.largest_sequence
-        whole = f"largest batch {batch}, longest sequence {tokens}"
+        whole = f"largest batch {self._or_more(batch)}, longest sequence {tokens}"
         if batch:
             return whole
         return f"a batch of 1 fits with up to {tokens} tokens"

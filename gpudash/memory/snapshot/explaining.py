@@ -33,6 +33,7 @@ from gpudash.memory.snapshot.causes.finding import cause_of, kept_cause
 from gpudash.memory.snapshot.causes.savings import savings
 from gpudash.memory.snapshot.causes.unusable_room import fragmented_memory
 from gpudash.memory.snapshot.command_line import UNKNOWN_COMMAND, ProgramCommand
+from gpudash.memory.snapshot.history.batch_shapes import SeenTensor
 from gpudash.memory.snapshot.history.history import History, moment_text
 from gpudash.memory.snapshot.history.model import NONE, SEGMENT_ALLOC, SEGMENT_MAP, Stack
 from gpudash.memory.snapshot.kept_steps import FEWEST_STEPS_KEPT, NUMBER_BYTES, Ints, Leak, sites_of
@@ -87,6 +88,7 @@ def explain_history(
     what_if: WhatIf | None = None,
     allowed: int | None = None,
     command: ProgramCommand = UNKNOWN_COMMAND,
+    shapes: Sequence[SeenTensor] = (),
 ) -> Explanation:
     """Why memory ran out, or what used it at its peak.
 
@@ -97,6 +99,7 @@ def explain_history(
         what_if: replays the trace for remedies; created by default.
         allowed: bytes that the process could reserve, if less than the device's capacity.
         command: command that started the program.
+        shapes: shapes of the program's tensors at a few steps and when memory ran out.
 
     Raises:
         ValueError: if the trace has no such moment.
@@ -125,7 +128,7 @@ def explain_history(
             leak.edit(history), leak.patch(history, source), leak.keeps_numbers(history), leak.in_variables()
         )
     if state.request is not None and at == int(history.ooms[-1]) and _is_replayed(history):
-        case = Case(history, found, capacity, source, uncapped=state.capacity, command=command)
+        case = Case(history, found, capacity, source, uncapped=state.capacity, command=command, shapes=shapes)
     suggested = remedies(
         history,
         what_if or what_if_of(history.device, lambda: history),

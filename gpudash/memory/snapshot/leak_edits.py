@@ -14,7 +14,10 @@ from functools import cache
 
 from gpudash.memory.explaining.call_sites import SourceLine
 from gpudash.memory.frames import Frame, is_library
+from gpudash.memory.snapshot.kept_errors import errors_kept
 from gpudash.memory.snapshot.source_edits import (
+    COLLECTS,
+    EMPTIES,
     Functions,
     LineEdits,
     Loop,
@@ -35,12 +38,6 @@ MOST_CALLERS = 30
 
 MOST_CALLS = 3
 """Most functions of the program through which a value is traced."""
-
-COLLECTS = frozenset({"add", "append", "appendleft", "extend", "insert", "put", "update"})
-"""Methods with which a collection receives a value."""
-
-EMPTIES = frozenset({"clear", "pop", "popitem", "popleft", "remove", "get"})
-"""Methods with which it returns or removes one."""
 
 HOOKS = frozenset({"register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook"})
 """Methods of a module that register a function to be called with its inputs and outputs."""
@@ -244,20 +241,6 @@ def keeper_of(growth: Growth, stacks: Iterable[Sequence[tuple[str, int, str]]], 
             for statement, _error in errors_kept(handler):
                 return f"{short(file)}:{statement.lineno} ({one_line(statement)})"
     return ""
-
-
-def errors_kept(handler: ast.ExceptHandler) -> Iterator[tuple[ast.stmt, ast.Name]]:
-    """Statements of a handler that assign its exception to another variable, or append it to a list.
-
-    The traceback of an exception refers to the variables of all functions that it left.
-    """
-    for node in ast.walk(handler):
-        match node:
-            case (
-                ast.Assign(value=ast.Name() as error)
-                | ast.Expr(value=ast.Call(func=ast.Attribute(attr="append"), args=[ast.Name() as error]))
-            ) if error.id == handler.name:
-                yield node, error
 
 
 def _kept_of(file: str, path: Sequence[ast.AST], *, derived: bool = False) -> Iterator[Keeper]:

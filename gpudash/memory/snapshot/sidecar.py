@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpudash.memory.explaining.call_sites import SourceLine, no_source
@@ -21,6 +21,7 @@ from gpudash.memory.snapshot.explaining import (
     is_first,
     of_nothing,
 )
+from gpudash.memory.snapshot.history.batch_shapes import SeenTensor
 from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.history.model import DeviceSnapshot, Snapshot
 from gpudash.memory.snapshot.replay.rest_of_step import what_if_of
@@ -46,6 +47,7 @@ class Sidecar:
         explanations: explanation of each device's memory when it ran out, by device index.
         warnings: sentences about data that could not be used.
         command: command that started the program, and its folder.
+        shapes: shapes of the program's tensors at a few steps and when memory ran out.
     """
 
     steps: tuple[tuple[int, int], ...] = ()
@@ -53,6 +55,7 @@ class Sidecar:
     explanations: Mapping[int, Explanation] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     command: ProgramCommand = UNKNOWN_COMMAND
+    shapes: Sequence[SeenTensor] = ()
 
     def warned(self, snapshot: Snapshot) -> Snapshot:
         """``snapshot`` with these warnings added."""
@@ -82,7 +85,9 @@ class Sidecar:
         allowed = None
         if card is not None:
             allowed = card.allowed
-        found = explain_history(history, source=source, what_if=what_if, allowed=allowed, command=self.command)
+        found = explain_history(
+            history, source=source, what_if=what_if, allowed=allowed, command=self.command, shapes=self.shapes
+        )
         if card is not None:
             found = on_card(found, history, card, source)
         if self.command.folder:

@@ -25,6 +25,12 @@ MOST_IMPORTED = 50
 EMPTY_LINES = 200
 """Number of consecutive empty lines that count as the end of a file."""
 
+COLLECTS = frozenset({"add", "append", "appendleft", "extend", "insert", "put", "update"})
+"""Methods with which a collection receives a value."""
+
+EMPTIES = frozenset({"clear", "pop", "popitem", "popleft", "remove", "get"})
+"""Methods with which it returns or removes one."""
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.AsyncFor | ast.While
 

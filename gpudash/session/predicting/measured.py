@@ -27,7 +27,7 @@ from gpudash.telemetry.recording.reading import Recording, RunRow, open_recordin
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.recording.schema import SUFFIX
 from gpudash.telemetry.records import StepFinished
-from gpudash.telemetry.runs import WATCH, cut_short_text
+from gpudash.telemetry.runs import PEAK_STEPS, WATCH, cut_short_text, has_grown
 from gpudash.units import format_bytes
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 ALLOCATED = "allocated"
 """Ribbon for tensors whose category is unknown: only the session that ran them knows it."""
 
-RAN_OUT = "its last run ran out with {} reserved and did not show what it needs"
+RAN_OUT = "ran out with {} reserved and did not show what it needs"
 
 MOST_RECORDINGS = 60
 """How many of the newest recordings are searched."""
@@ -92,9 +92,8 @@ class MeasuredRun:
             elif self.ran_out:
                 fits = False
             elif self.cut_short and room >= allocated:
-                reason = (
-                    f"its last run {self.cut_short} and may need more than the {format_bytes(self.peak_bytes)} it held"
-                )
+                # How it ended first: a chip has room for that.
+                reason = f"{self.cut_short} and may need more than the {format_bytes(self.peak_bytes)} it held"
                 spare = None
             elif spare >= 0:
                 fits = True
@@ -137,6 +136,10 @@ class MeasuredRuns:
     def request(self, request: WatchRequest) -> None:
         """Start to look for the last run of this command in this folder; returns immediately."""
         self._requests.submit(_key(request), retry=True)
+
+    def forget(self, request: WatchRequest) -> None:
+        """Forget what was found for this command, which runs again: until the next search its memory is unknown."""
+        self._found.pop(_key(request), None)
 
     def of(self, request: WatchRequest) -> MeasuredRun | None:
         """The run that was found; ``None`` if there is none, or the search is still going on."""
@@ -234,7 +237,11 @@ def _measured(recording: Recording, run: RunRow, ended_s: float, logs: RequestLo
     ran_out = run.status == "out_of_memory"
     cut_short = ""
     if not ran_out:
-        cut_short = cut_short_text(run.status, run.spec, len(ends))
+        grew = False
+        if len(ends) >= PEAK_STEPS:
+            half_way_s = ends[max(PEAK_STEPS, len(ends) // 2) - 1]
+            grew = has_grown(allocated_at.max(), allocated_at[times <= half_way_s].max(initial=0.0))
+        cut_short = cut_short_text(run.status, run.spec, len(ends), grew=grew)
     return MeasuredRun(began, fullest, count, ghost, int(held[fullest]), len(ends), ran_out, cut_short)
 
 

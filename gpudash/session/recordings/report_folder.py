@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from gpudash.memory.snapshot.command_line import UNKNOWN_COMMAND, ProgramCommand
+from gpudash.memory.snapshot.history.batch_shapes import SeenTensor
 from gpudash.memory.snapshot.sidecar import NOTHING, Sidecar, card_of
 from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
 from gpudash.system.files import written_whole
@@ -21,6 +22,9 @@ T = TypeVar("T")
 
 STEPS_NAME = "steps.json"
 """The starts of steps: ``[[microseconds since 1970, number], ...]``."""
+
+SHAPES_NAME = "shapes.json"
+"""Shapes of batches: ``[[microseconds since 1970, file, function, variable, shape, bytes, bytes of storage], ...]``."""
 
 EXPLANATION_NAME = "explanation.json"
 
@@ -41,6 +45,13 @@ _STEPS = TypeAdapter(
     Annotated[list[tuple[_Number, _Number]], Field(max_length=MOST_STEPS)], config=ConfigDict(strict=True)
 )
 
+_Text = Annotated[str, Field(max_length=1000)]
+_Shape = Annotated[tuple[_Number, ...], Field(max_length=20)]
+_SHAPES = TypeAdapter(
+    Annotated[list[tuple[_Number, _Text, _Text, _Text, _Shape, _Number, _Number]], Field(max_length=1000)],
+    config=ConfigDict(strict=True),
+)
+
 
 def write_steps(folder: Path, steps: Sequence[tuple[int, int]]) -> None:
     """Write the starts of steps; without steps, remove the file of an earlier report.
@@ -51,6 +62,31 @@ def write_steps(folder: Path, steps: Sequence[tuple[int, int]]) -> None:
     path = folder / STEPS_NAME
     if steps:
         write_json(path, [list(step) for step in steps[-MOST_STEPS:]], indent=None)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def shapes_of(written: Any) -> tuple[SeenTensor, ...]:
+    """Shapes of batches, as an agent sends them.
+
+    Raises:
+        ValueError: if they are malformed.
+    """
+    try:
+        return tuple(SeenTensor(*row) for row in _SHAPES.validate_json(json.dumps(written)))
+    except ValidationError:
+        raise ValueError("it is no list of times and shapes of tensors.") from None
+
+
+def write_shapes(folder: Path, shapes: Sequence[SeenTensor]) -> None:
+    """Write the shapes of batches; without any, remove the file of an earlier report.
+
+    Raises:
+        OSError: when it cannot be written.
+    """
+    path = folder / SHAPES_NAME
+    if shapes:
+        write_json(path, [list(shape) for shape in shapes], indent=None)
     else:
         path.unlink(missing_ok=True)
 
@@ -84,13 +120,14 @@ def sidecar_of(snapshot: Path) -> Sidecar:
             return otherwise
 
     steps: tuple[tuple[int, int], ...] = found(STEPS_NAME, _steps, ())
+    shapes: tuple[SeenTensor, ...] = found(SHAPES_NAME, _shapes, ())
     explanation = found(EXPLANATION_NAME, _explanation, None)
     command = found(SETTINGS_NAME, _program_command, UNKNOWN_COMMAND)
     cards, explanations = {}, {}
     if explanation is not None:
         index = int(explanation.device.partition(":")[2] or 0)
         cards[index], explanations[index] = card_of(explanation), explanation
-    return Sidecar(steps, cards, explanations, tuple(warnings), command)
+    return Sidecar(steps, cards, explanations, tuple(warnings), command, shapes)
 
 
 def _steps(path: Path) -> tuple[tuple[int, int], ...]:
@@ -101,6 +138,16 @@ def _steps(path: Path) -> tuple[tuple[int, int], ...]:
         return tuple(sorted(_STEPS.validate_json(text)))
     except ValidationError:
         raise ValueError("it is no list of times and numbers of steps.") from None
+
+
+def _shapes(path: Path) -> tuple[SeenTensor, ...]:
+    text = _read(path)
+    if text is None:
+        return ()
+    try:
+        return shapes_of(json.loads(text))
+    except RecursionError:
+        raise ValueError("it is no list of times and shapes of tensors.") from None
 
 
 def _explanation(path: Path) -> Explanation | None:

@@ -24,6 +24,7 @@ from gpudash.memory.explaining.explanation_text import report
 from gpudash.memory.explaining.memory_state import MemoryState, RefusedRequest, Surroundings
 from gpudash.memory.explaining.patches import PATCH_NAME
 from gpudash.memory.snapshot.command_line import UNKNOWN_COMMAND, ProgramCommand
+from gpudash.memory.snapshot.history.batch_shapes import SeenTensor
 from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
 from gpudash.session.recordings.report_folder import (
     EXPLANATION_NAME,
@@ -31,7 +32,9 @@ from gpudash.session.recordings.report_folder import (
     MOST_US,
     SETTINGS_NAME,
     program_command,
+    shapes_of,
     write_json,
+    write_shapes,
     write_steps,
 )
 from gpudash.session.watching.ending import REPORTED
@@ -93,6 +96,7 @@ class Refused:
         is_context: whether the context failed, not memory for a tensor.
         allowed_bytes: limit on the process's memory on the device; ``None`` without a limit.
         command: command that started the program.
+        shapes: shapes of batches.
     """
 
     device: str
@@ -108,6 +112,7 @@ class Refused:
     is_context: bool = False
     allowed_bytes: int | None = None
     command: ProgramCommand = UNKNOWN_COMMAND
+    shapes: Sequence[SeenTensor] = ()
 
 
 class FlightRecorder:
@@ -155,6 +160,7 @@ class FlightRecorder:
         ):  # of an out-of-memory before, they would not tell of this one
             (folder / name).unlink(missing_ok=True)
         write_steps(folder, refused.steps)
+        write_shapes(folder, refused.shapes)
         # Curves, settings, processes and output do not depend on the snapshot: write them even if it explains nothing.
         self._write_curves(folder / "curves.csv", refused.time_s)
         write_json(folder / SETTINGS_NAME, {**self._facts(), "out_of_memory": _facts_of(refused)})
@@ -292,7 +298,7 @@ def explanation_of(snapshot: Snapshot, refused: Refused) -> Explanation:
         request=request,
         allowed=refused.allowed_bytes,
     )
-    known = Sidecar(tuple(refused.steps), {index: card}, command=refused.command)
+    known = Sidecar(tuple(refused.steps), {index: card}, command=refused.command, shapes=refused.shapes)
     return known.explained(known.history(snapshot, device), source=source_line)
 
 
@@ -402,6 +408,9 @@ class OutOfMemoryReports:
         context = message.get("context_bytes")
         if isinstance(context, int):  # it may precede all other figures of the process
             around = replace(around, context_bytes=context)
+        shapes: Sequence[SeenTensor] = ()
+        with suppress(ValueError):  # an older agent sends none
+            shapes = shapes_of(message.get("shapes"))
         self._waiting = Refused(
             device=device,
             snapshot=snapshot,
@@ -415,6 +424,7 @@ class OutOfMemoryReports:
             around=around,
             is_context=context == 0,
             allowed_bytes=allowed if isinstance(allowed, int) and allowed >= 0 else None,
+            shapes=shapes,
         )
         self._begin()
 

@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpudash.devices.names import badged_name
+from gpudash.devices.known_gpus import SIMULATED_PREFIX
+from gpudash.devices.names import badged_name, known_product
 from gpudash.devices.simulated_cards import card_label, exact_text
 from gpudash.specs import workloads
 from gpudash.telemetry.comparing.curves import ComparedRun
@@ -84,10 +85,10 @@ class Field:
     def short_labels(self) -> list[str]:
         """The same, each path in them with only the end that tells it from the others: "…/b/train.py".
 
-        Of commands that differ, what all begin or end with is left out.
+        Of commands and devices that differ, what all begin or end with is left out.
         """
         labels = self.labels
-        if self.differs and self.name == "command" and None not in self.values:
+        if self.differs and self.name in ("command", "device", "GPU") and None not in self.values:
             labels = [" ".join(parts) for parts in _apart([label.split() for label in labels])]
         paths = {path for label in labels for path in _PATH.findall(label)}
         short = [_PATH.sub(lambda found: _path_end(found[0], paths), label) for label in labels]
@@ -100,6 +101,8 @@ class Field:
             return _card_text(value)
         if self.name == "device" and isinstance(value, str):
             return badged_name(value)
+        if self.name == "GPU" and isinstance(value, str) and value.startswith(SIMULATED_PREFIX):
+            return f"{known_product(value) or 'own size'} (simulated)"
         if self.size and isinstance(value, int) and not isinstance(value, bool):
             return format_bytes(value)
         if self.name == "edit" and isinstance(value, str):

@@ -103,6 +103,8 @@ class RunFacts:
         peak_bytes: peak use of its GPU, or on the CPU of this process's memory; at most the GPU's capacity; ``None``
             if unknown.
         own_peak_bytes: peak of memory allocated by PyTorch; ``None`` if unknown, as on the CPU.
+        reserved_peak_bytes: peak of what its allocator took from the device, likewise.
+        grew: whether its memory was still growing when it ended.
         steps: number of steps it finished.
         loss: last loss; ``None`` if there is none.
         outline: memory over time: the maximum of each interval, in hundredths of the overall maximum; ``None`` for an
@@ -121,6 +123,8 @@ class RunFacts:
     seconds: float | None = None
     peak_bytes: int | None = None
     own_peak_bytes: int | None = None
+    reserved_peak_bytes: int | None = None
+    grew: bool = False
     steps: int = 0
     loss: float | None = None
     outline: tuple[int | None, ...] = ()
@@ -151,6 +155,8 @@ class RunFacts:
             seconds=view.seconds,
             peak_bytes=peak_bytes,
             own_peak_bytes=view.peak_allocated_bytes,
+            reserved_peak_bytes=view.peak_reserved_bytes,
+            grew=view.memory.grew,
             steps=view.step,
             loss=None if loss is None else loss.last,
             outline=outline,

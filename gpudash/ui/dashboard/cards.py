@@ -328,16 +328,19 @@ class Card(QFrame):
         metrics = self._fit_verdict_text.fontMetrics()
         figures = self._total.fontMetrics()
         forms = [known.headline, f"{known.sign} {known.size}", known.sign]
-        if known.reason:
-            # Its beginning says more than a sign, and the tooltip has the rest.
-            left = room - figures.horizontalAdvance(self._total_texts[-1])
-            forms[1] = metrics.elidedText(known.headline, Qt.TextElideMode.ElideRight, left)
         if known.standing == "asking" and not known.size:
             forms = ["predicting…"]  # three dots alone are too faint to notice
         ways = [(form.strip(), total) for form in forms[:2] for total in self._total_texts]
         if known.standing != "asking":
             # Without a total rather than without a verdict, and with the sign alone only if nothing else fits.
             ways += [(form.strip(), total) for form in forms for total in ("", *self._total_texts)]
+        if known.reason:
+            # Whole without the total, else as much as there is room for beside it: the tooltip has both.
+            beginning = metrics.elidedText(
+                known.headline, Qt.TextElideMode.ElideRight, room - figures.horizontalAdvance(self._total_texts[-1])
+            )
+            ways = [(known.headline, total) for total in (*self._total_texts, "")]
+            ways += [(beginning, self._total_texts[-1]), (known.sign, "")]
         fitting = (way for way in ways if metrics.horizontalAdvance(way[0]) + figures.horizontalAdvance(way[1]) <= room)
         text, total = next(fitting, ("", self._total_texts[0]))
         self._total.setText(total)
@@ -367,6 +370,8 @@ class Card(QFrame):
 def _names(content: CardContent) -> Sequence[str]:
     """The name of a card, then shorter ones, down to the device alone."""
     product = content.product.split(", ")[0]
+    if content.device.endswith(f" · {product}"):  # a program's own card is called by it already
+        return content.device, content.device
     beginnings = [first_words(product, count) for count in range(len(product.split(" ")), SHORT_NAME_WORDS - 1, -1)]
     products = dict.fromkeys((content.product, product, *beginnings))
     return (*(f"{content.device} · {name}" for name in products), content.device)

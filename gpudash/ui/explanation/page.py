@@ -12,7 +12,8 @@ from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication, QFrame, QPushButton, QWidget
 
-from gpudash.devices.names import SIMULATED_PRODUCT, shown_name
+from gpudash.devices.names import known_product, shown_name
+from gpudash.devices.simulated_cards import card_label, exact_text
 from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.memory.explaining.explanation_text import (
     GROWTH,
@@ -399,11 +400,7 @@ class ExplanationHeader(CauseHeader):
             what = "MEMORY AT"
         if number is not None:
             what = f"RUN {number}, {what}"
-        if found.product in ("", SIMULATED_PRODUCT):
-            product = ""
-        else:
-            product = f" · {found.product}"
-        self.show_cause(found, f"{what} {format_clock(found.time_s)} · {whose}{shown_name(found.device)}{product}")
+        self.show_cause(found, f"{what} {format_clock(found.time_s)} · {whose}{_device_text(found)}")
         remedies = found.remedies
         note = found.remedies_note
         if shown_remedy is not None:
@@ -415,6 +412,14 @@ class ExplanationHeader(CauseHeader):
             remedies, note, commanding=commanding, searching=searching, runnable=runnable, follow=follow
         )
         self.remedies.setVisible(found.requested_bytes is not None and bool(remedies or note or searching))
+
+
+def _device_text(found: Explanation) -> str:
+    """The device with its card, which tells several simulated ones apart: "sim:0 (SIMULATED 24 GiB)"."""
+    if not found.simulated:
+        return " · ".join(filter(None, (shown_name(found.device), found.product)))
+    card = known_product(found.product) or card_label(exact_text(found.capacity_bytes))
+    return shown_name(found.device, card)
 
 
 class OwnersPanel(QFrame):

@@ -199,11 +199,12 @@ class Beginnings(QObject):
         self.screen.model.show_free(self._free, name)
 
     def _free_bytes(self, marked: str, device: Device | None) -> int | None:
-        """Free bytes of a device, which readings call ``marked``; ``None`` if unknown."""
+        """Bytes that a run's allocator could have on a device, which readings call ``marked``; ``None`` if unknown."""
         live = self._workspace.session.live
         if live is not None and device is not None:
             with suppress(ValueError):  # no run can use it, as a program's own card
-                return live.estimates.target(device.name).free_bytes
+                target = live.estimates.target(device.name)
+                return None if target.free_bytes is None else max(0, target.free_bytes - target.overhead_bytes)
         # Beside a CPU build of torch a GPU's driver tells what is free all the same.
         store = self._workspace.session.store
         with store.lock:
@@ -271,7 +272,8 @@ def last_scripts(library: Library) -> list[LastScript]:
                 began_s,
                 run.own_peak_bytes,
                 run.status == "out_of_memory",
-                cut_short_text(run.status, run.spec, run.steps),
+                cut_short_text(run.status, run.spec, run.steps, grew=run.grew),
+                run.reserved_peak_bytes,
             )
     return sorted(found.values(), key=lambda script: -script.began_s)[:MOST_SCRIPTS]
 

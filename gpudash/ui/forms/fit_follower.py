@@ -48,6 +48,9 @@ CHANGED_RATIO = 0.05
 
 LEAST_CHANGE_BYTES = 64 * MIB
 
+RUNS_AGAIN = "known when its run ends"
+"""Why nothing is said of the cards while a script runs that was measured before."""
+
 NAME_PYTHON = "Name a Python that has torch 2.9 or newer under More > Python."
 
 
@@ -176,6 +179,7 @@ class FitFollower:
         if run_id != self._run_id:  # also if the run ended between two refreshes
             self._run_id = run_id
             self._ghost_wanted = False
+            self._withdraw_measured()
         if not self._session.torch_ready and not self._running:
             self._panel.fit.withdraw("predicting needs PyTorch; it is loading…")
             return
@@ -190,6 +194,23 @@ class FitFollower:
             self._show_reached()
         else:
             self._check_free()
+
+    def _withdraw_measured(self) -> None:
+        """Withdraw what the script took when it last ran, now that it runs again: it may take more."""
+        if self._script is None or not self._is_newest(self._script):
+            return
+        self._session.measured.forget(self._script)
+        if self._measured is not None and self._shown is None:  # a prediction holds
+            self.on_cards = CardsAnswer(requested=True, reason=RUNS_AGAIN)
+
+    def _is_newest(self, script: WatchRequest) -> bool:
+        """Whether the newest run is of this script, on whatever card, without a change."""
+        with self._session.store.lock:
+            run = self._session.store.run
+        if run is None or run.workload != WATCH:
+            return False
+        began = WatchRequest.from_spec(run.spec)
+        return (tuple(began.command), began.folder, began.edit) == (tuple(script.command), script.folder, script.edit)
 
     def _newest_run_id(self) -> int | None:
         with self._session.store.lock:
@@ -370,6 +391,11 @@ class FitFollower:
         if spec is None:
             self._panel.fit.withdraw(self._panel.correction or PREDICTING)
             return
+        if spec.missing:
+            self.on_cards = CardsAnswer()
+            self._panel.fit.show_missing(spec.missing)
+            self._ghost = GhostView(None, spec.missing)
+            return
         self._show_for = self._clock() + POLL_S
         device = self._requested_device = spec.own_device or self._panel.device_name
         try:
@@ -480,7 +506,7 @@ class FitFollower:
     def _show_measured(self, request: WatchRequest) -> None:
         """Show what the script took when it last ran, once that is found."""
         found = self._session.measured.of(request)
-        if found is None or found is self._measured:
+        if found is None or found is self._measured or (self._running and self._is_newest(request)):
             return
         self._measured = found
         self._ghost = _measured_view(found, self._target_of(request, found))
@@ -531,7 +557,7 @@ class FitFollower:
             if not found.borrowed:
                 self._decided[key] = found
             elif sure is not None and sure.free_bytes == found.free_bytes:
-                known[key] = replace(sure, largest_batch_size=found.largest_batch_size, by_line=found.by_line)
+                known[key] = sure.with_largest_of(found)
         return known
 
     def _fade_cards(self) -> None:

@@ -67,6 +67,7 @@ HEADLINE_SIZES = (4 / 3, 11 / 9, 1.0)
 """Font sizes of the verdict relative to the font, largest first; the first that fits is used."""
 
 PREDICTING = "predicting…"
+NOTHING_YET = "nothing to predict yet"
 
 BAR_HEIGHT = 16
 """Height of the bar in logical pixels."""
@@ -334,6 +335,11 @@ class FitPanel(QWidget):
             return
         self.withdraw(change)
         self._set_lines(need)
+
+    def show_missing(self, message: str) -> None:
+        """Ask for what is missing before anything can be predicted."""
+        self.show_reason(message, "")
+        self._set_headline("none", NOTHING_YET)
 
     def show_reason(self, message: str, remedy: str) -> None:
         """Show why nothing can be predicted."""

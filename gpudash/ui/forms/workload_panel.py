@@ -58,6 +58,8 @@ DEVICE_TEXT = "Where the workload runs"
 PRESSED = "after {button} was pressed in the window"
 
 ANYWAY, NOT_READY = "Ready to start anyway", "choose a script first"
+INVALID = "correct the form first"
+NOTHING_YET = "Nothing to run yet."
 """What is said without a run where the prediction advises against one, and where no script is chosen."""
 
 HAS_ENDED = "The run had just ended, so there was nothing to stop; press again to start another."
@@ -764,10 +766,7 @@ class WorkloadPanel(QFrame):
         if anyway:
             self.progress.idle = ANYWAY
         elif not self.ready:
-            wrong = self.correction
-            if self.watching:
-                wrong = self.script.correction
-            self.progress.idle = _sentence(wrong or NOT_READY)
+            self.progress.idle = self._unready_text()
         self.button.show_state(
             running=self._running,
             stopping=self._stopping,
@@ -778,6 +777,15 @@ class WorkloadPanel(QFrame):
             anyway=anyway,
             start_tip=f"Start anyway (F5): {self._forecast}" if anyway else self.start_text(),
         )
+
+    def _unready_text(self) -> str:
+        """Why nothing can be started, in a sentence."""
+        if self.watching:
+            return _sentence(self.script.correction or NOT_READY)
+        spec = self.form.spec()
+        if spec is not None and spec.missing:
+            return NOTHING_YET  # what is missing is shown in place of the prediction
+        return _sentence(self.correction or INVALID)
 
     def start_text(self) -> str:
         """What starting would do, or why nothing can be started."""

@@ -402,7 +402,8 @@ class FrameReader:
     def _read_s(self, span: tuple[float, float]) -> float | None:
         """The time of the readout's values: the cursor's, or the end of the shown range; ``None`` for now.
 
-        If a run ends within the right margin of the range, the values are those of its end, as few exist after it.
+        If a run ends within the right margin of the range, the values are those of its end, as few exist after it. The
+        same holds for a program that has ended, while its run goes on to find out what would have fitted.
         """
         if self._view.cursor_s is not None:
             return self._view.cursor_s
@@ -410,6 +411,8 @@ class FrameReader:
             return None
         left, right = span
         run = run_in_view(self._store, span)
+        if run is not None and run.ended_s is None and run.workload == WATCH and self._view.held:
+            return run.stepped_s or right  # a run that goes on is held once its program has ended
         if (
             # The margin after the end of a run is only for looks: there, the values at its end are of interest.
             run is not None

@@ -73,6 +73,7 @@ class TimeView(QObject):
         self._right_s = 0.0
         self._lead_s = 0.0
         self._began_s: float | None = None
+        self._paused = math.nan, math.inf
         self._cursor_s: float | None = None
         self._cursor_offset_s: float | None = None
         self._selection: tuple[float, float] | None = None
@@ -128,8 +129,16 @@ class TimeView(QObject):
 
     @property
     def behind_s(self) -> float:
-        """How far the right edge is behind the newest reading; 0 while following."""
-        return max(0.0, self._now_s - self.right_s)
+        """How far the newest reading drawn is behind the newest there is; 0 while following."""
+        return max(0.0, self._now_s - min(self.right_s, self._until_s))
+
+    @property
+    def _until_s(self) -> float:
+        """Later readings are not drawn: the range had room ahead of the newest reading when it was paused."""
+        right_s, newest_s = self._paused
+        if not self._following and right_s == self._right_s:
+            return newest_s
+        return math.inf
 
     def range(self) -> tuple[float, float]:
         """The start and the end of the shown range."""
@@ -164,6 +173,7 @@ class TimeView(QObject):
     def drawn(self) -> tuple[float, float]:
         """The part of the range whose readings are drawn."""
         left, right = self.range()
+        right = min(right, self._until_s)
         return min(max(left, self.since_s), right - self.least_s), right
 
     def status(self) -> str:
@@ -212,6 +222,7 @@ class TimeView(QObject):
                 self._window_to_follow_s = self._window_s
                 self._window_s = self._right_s - left
                 self._began_s = None
+            self._paused = self._right_s, self._now_s
             # While following the cursor moves along; when frozen it must stay at its time.
             self._following = False
             self._pin_cursor(cursor)

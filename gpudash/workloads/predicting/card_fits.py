@@ -140,7 +140,9 @@ class CardFits:
                 size = min(size, requested - 1)
             else:
                 size = max(size, requested)
-            self._found[key] = replace(self._found[key], largest_batch_size=size, by_line=True)
+            self._found[key] = replace(
+                self._found[key], largest_batch_size=size, largest_batch_capped=size == limit, by_line=True
+            )
         self._report()
 
     def report_open(self) -> Iterator[None]:
@@ -150,7 +152,7 @@ class CardFits:
             if before is None or not before.borrowed or before.fits is not None or before.reason:
                 continue
             exact = self._judged(card, card.target)
-            self._found[card.key] = replace(exact, largest_batch_size=before.largest_batch_size, by_line=before.by_line)
+            self._found[card.key] = exact.with_largest_of(before)
             self._report()
             yield
 

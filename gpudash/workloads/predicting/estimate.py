@@ -31,7 +31,16 @@ from gpudash.simulator.dry_run.ranks import NoRanksError
 from gpudash.simulator.dry_run.refusals import explaining_errors
 from gpudash.simulator.refusal import CannotPredictError
 from gpudash.specs import PressureSpec, Spec, TrainingSpec
-from gpudash.specs.changes import SpecChange, batch_fields, batch_text, capped, changes, largest_size, size_field
+from gpudash.specs.changes import (
+    UNBOUNDED,
+    SpecChange,
+    batch_fields,
+    batch_text,
+    capped,
+    changes,
+    largest_size,
+    size_field,
+)
 from gpudash.speed.work import StepWork
 from gpudash.units import MIB
 from gpudash.workloads.predicting.card_fits import CardFits, CardsQuestion
@@ -148,7 +157,7 @@ class _Estimation:
         name = size_field(self._spec)
         if name is not None and self._sizes and self._cards.requested:
             tried = functools.partial(self._sized, name)
-            self._cards.report_largest(self._batch(name), self._sizes, tried, self._limit(name))
+            self._cards.report_largest(self._batch(name), self._sizes, tried, self._limit)
             yield found
         for _reported in undecided:
             yield found
@@ -172,6 +181,7 @@ class _Estimation:
                 found,
                 largest_batch_size=largest.size,
                 largest_global_batch=together,
+                largest_batch_capped=largest.size == self._limit,
                 largest_batch_releases=largest.releases,
             )
         yield found
@@ -262,10 +272,14 @@ class _Estimation:
             return None
         batch = self._batch(name)
         tried = functools.partial(self._sized_halves if self._split else self._sized, name)
-        return largest(tried, batch, self._limit(name), self._target)
+        return largest(tried, batch, self._limit, self._target)
 
-    def _limit(self, name: str) -> int:
-        """The largest allowed size."""
+    @property
+    def _limit(self) -> int:
+        """The largest size that may be asked for."""
+        name = size_field(self._spec)
+        if name is None:
+            return UNBOUNDED
         return largest_size(self._spec, name)
 
     def _sized(self, name: str, size: int) -> Sized:

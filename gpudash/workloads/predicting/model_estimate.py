@@ -220,6 +220,7 @@ class _ModelEstimation:
                     found,
                     largest_batch_size=batch.size,
                     largest_global_batch=batch.size * len(self._ranks) if self._ranks else None,
+                    largest_batch_capped=batch.size == LARGEST_BATCH,
                     largest_batch_releases=batch.releases,
                 )
                 self._cards.report_largest(self._spec.batch, self._batches, self._batch_of, LARGEST_BATCH)

@@ -101,6 +101,12 @@ KINDS = (
     Kind("capped_process", "a cap that the program sets", 1024, r"The cap of 154 MiB that capped_process.py:6 sets"),
     Kind("evaluation_with_graph", "an evaluation without no_grad", 1024, r"torch.no_grad\(\) is missing"),
     Kind(
+        "evaluation_copied_before",
+        "an evaluation without no_grad that copies its inputs on a line of their own",
+        720,
+        r"forward passes at .*:15 keep their graph",
+    ),
+    Kind(
         "validation_within_an_epoch",
         "a validation without no_grad amid an epoch",
         768,
@@ -137,6 +143,12 @@ KINDS = (
         380,
         r"One step's activations are too many",
     ),
+    Kind(
+        "sequences_that_grow",
+        "sequences that grow from step to step",
+        520,
+        r"The inputs grow: ids at \S+:32 is \[8, \d+\] in step 1 and \[8, \d+\] in step \d+, and every step needs more",
+    ),
     Kind("deep_network", "activations of a deep network", 1024, r"One step's activations are too many"),
     Kind("dataset_on_the_card", "the whole data set on the card", 640, r"The whole data set is on the GPU"),
     Kind(
@@ -155,6 +167,12 @@ KINDS = (
         "checkpoint_loaded_on_the_card", "a checkpoint beside its model", 576, r"The checkpoint that .* takes 112 MiB"
     ),
     Kind("retry_while_handling", "a second try in the except block", 640, r"still held by its exception"),
+    Kind(
+        "errors_kept_by_batch",
+        "errors of earlier tries in a dictionary",
+        560,
+        r":30 \(self.errors\[batch\] = error\) keeps 192 MiB of earlier tries",
+    ),
     Kind("scores_of_attention", "all scores of attention at once", 1024, r"makes all of its scores at once: 1.00 GiB"),
     Kind("copy_of_the_model", "a copy of the model", 640, r"A copy of the model, made at"),
     Kind(

@@ -67,7 +67,10 @@ def test_a_pause_on_a_page_keeps_what_is_shown_and_following_goes_back_to_the_wi
     shown = live.range()
     live.pause()
     live.set_now(130.0)
-    assert live.range() == pytest.approx(shown)
+    assert live.range() == pytest.approx(shown) and live.drawn() == pytest.approx((shown[0], 103.0))
+    assert live.status() == "Paused 27 s behind"
+    live.pan(1.0)
+    assert live.drawn() == live.range(), "what is there now is looked at"
     live.follow()
     assert live.range() == pytest.approx((70.0, 130.0))
 

@@ -16,6 +16,7 @@ from gpudash.agent.attach.lasting import NAME, Lasting
 from gpudash.agent.memory import gpus as figures
 from gpudash.agent.memory import history, simulating
 from gpudash.agent.memory.gpus import Gpus
+from gpudash.agent.stepping.batch_shapes import BatchShapes
 from gpudash.agent.stepping.steps import Steps
 from gpudash.agent.wire import Message
 
@@ -77,7 +78,8 @@ class Watched:
         self.lasting = Lasting()
         self.lasting.claim(lambda: True)
         report = self.reported.append
-        self.gpus = Gpus(torch, config, report, report, self.steps, self._report_steps, self.lasting)
+        shapes = BatchShapes(torch)
+        self.gpus = Gpus(torch, config, report, report, self.steps, self._report_steps, self.lasting, shapes)
         self.gpus.attach()
 
     def _report_steps(self) -> None:
@@ -176,6 +178,7 @@ def test_an_out_of_memory_is_told_with_exact_figures_and_its_snapshot(torch: Fak
         "allowed_bytes": None,
         "step": 5,
         "problem": None,
+        "shapes": [],
     }
     assert pickle.loads(Path(path).read_bytes()) == torch.snapshot
 

@@ -179,6 +179,13 @@ def test_no_batch_that_fits_is_said_in_words() -> None:
     assert Prediction(replace(FITS, largest_batch_size=0)).largest_batch == "even a batch of 1 does not fit"
 
 
+def test_the_most_that_can_be_asked_for_is_no_bound_of_what_fits() -> None:
+    capped = replace(FITS, largest_batch_size=65536, largest_batch_capped=True)
+    assert Prediction(capped).largest_batch == "largest batch that fits: 65536 or more"
+    card = replace(CardEstimate.of(capped), largest_batch_size=65536, by_line=True)
+    assert CardsAnswer({"card": card}, requested=True).of("card").detail == "batch 65536 or more"
+
+
 def test_the_largest_batch_says_what_it_rests_on() -> None:
     found = replace(FITS, largest_batch_size=12)
     assert Prediction(found).largest_batch_remark == ""

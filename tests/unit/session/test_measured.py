@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from gpudash.memory.frames import Frame
+from gpudash.memory.predicting.card_text import CardsAnswer
 from gpudash.memory.predicting.estimate import Target
 from gpudash.memory.predicting.prediction import HELD_BACK
 from gpudash.memory.request_log import NEVER, RequestLogs
@@ -180,6 +181,7 @@ def test_a_run_that_ran_out_of_memory_fits_nowhere_for_sure(tmp_path: Path) -> N
     assert last is not None and last.ran_out
     same, larger = (last.on("card", Target("sim:0", size, size)) for size in (100 * MIB, 300 * MIB))
     assert same.fits is False
+    assert CardsAnswer({"card": same}, requested=True).of("card").headline == "✕ out of memory"
     assert larger.fits is None and larger.spare_bytes is None and "did not show what it needs" in larger.reason
 
 
@@ -195,6 +197,32 @@ def test_a_run_that_ended_before_its_second_step_fits_nowhere_for_sure(
     assert smaller.fits is False, "its tensors alone were more than that"
     assert larger.fits is None and larger.spare_bytes is None
     assert f"{ending} after {count} and may need more than the 100 MiB it held" in larger.reason
+
+
+def test_a_run_that_was_stopped_while_its_memory_grew_fits_nowhere_for_sure(tmp_path: Path) -> None:
+    growing = run(1.0, status="cancelled", steps=0)
+    for number in range(8):
+        time_s = 1.15 + number / 10
+        growing.append(StepFinished(time_s=time_s, run_id=1, step=number + 1, steps=8, seconds=0.1))
+        values = {"allocated_bytes": (100 + number) * MIB, "reserved_bytes": (100 + number) * MIB}
+        growing.append(Sample(time_s, "allocator", "sim:0", values, {}))
+    recorded(tmp_path / "a.gpudash", growing)
+    last = found(tmp_path)
+    assert last is not None and last.cut_short == "stopped after 8 steps, still growing"
+    there = last.on("card", Target("sim:0", 300 * MIB, 300 * MIB))
+    assert there.fits is None and there.spare_bytes is None and "still growing" in there.reason
+
+
+def test_a_run_that_was_forgotten_is_unknown_until_it_is_looked_for_again(tmp_path: Path) -> None:
+    recorded(tmp_path / "a.gpudash", run(1.0))
+    runs = MeasuredRuns(lambda: tmp_path, lambda: None)
+    runs.request(TRAIN)
+    assert runs.wait(30) and runs.of(TRAIN) is not None
+    runs.forget(TRAIN)
+    assert runs.of(TRAIN) is None
+    runs.request(TRAIN)
+    assert runs.wait(30) and runs.of(TRAIN) is not None
+    assert runs.close()
 
 
 def test_a_run_that_was_stopped_after_two_steps_is_known_by_its_peak(tmp_path: Path) -> None:

@@ -14,11 +14,20 @@ from hypothesis import strategies as st
 
 from gpudash.memory.explaining.explanation_text import report
 from gpudash.memory.explaining.whole_need import NUMBERLESS, is_bound, with_need, with_reruns_of
+from gpudash.memory.snapshot.history.batch_shapes import SeenTensor
 from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.memory.snapshot.report_html import report as page
 from gpudash.memory.snapshot.sidecar import NOTHING
 from gpudash.memory.snapshot.summary import studied
-from gpudash.session.recordings.report_folder import STEPS_NAME, sidecar_of, write_json, write_steps
+from gpudash.session.recordings.report_folder import (
+    SHAPES_NAME,
+    STEPS_NAME,
+    shapes_of,
+    sidecar_of,
+    write_json,
+    write_shapes,
+    write_steps,
+)
 from gpudash.session.watching.out_of_memory import explanation_of
 from gpudash.telemetry.explanation import Explanation, Need, explanation_from_json
 from gpudash.units import GIB, MIB
@@ -68,6 +77,26 @@ def test_a_report_tells_what_reruns_had_found_and_leaves_out_what_they_refuted(s
     refuted = replace(open_, change="another edit", verified_by="", patch="--- a\n")
     assert with_reruns_of(fresh.with_remedies((refuted, *others)), told).remedies == again.remedies
     assert with_reruns_of(fresh, fresh) == fresh, "where nothing was run again nothing is known of it"
+
+
+def test_shapes_of_batches_are_kept_with_a_report_and_those_of_an_earlier_one_are_not(snapshot: Path) -> None:
+    row = [1, "/home/mia/train.py", "train", "x", [8, 128], 8192, 8192]
+    write_shapes(snapshot.parent, shapes_of([row]))
+    (kept,) = sidecar_of(snapshot).shapes
+    assert kept == SeenTensor(1, "/home/mia/train.py", "train", "x", (8, 128), 8192, 8192)
+    write_shapes(snapshot.parent, ())
+    assert sidecar_of(snapshot).shapes == ()
+
+
+@pytest.mark.parametrize(
+    "written", ["{}", "[[1]]", '[[1, "a", "b", "c", [8, "128"], 1, 1]]', '[[1, "a", "b", "c", [-8], 1, 1]]', "[" * 9999]
+)
+def test_damaged_shapes_are_left_aside_with_a_warning(snapshot: Path, written: str) -> None:
+    snapshot.with_name(SHAPES_NAME).write_text(written, encoding="utf-8")
+    known = sidecar_of(snapshot)
+    assert known.shapes == () and known.warnings[0].startswith(
+        "shapes.json beside the snapshot was left aside: it is no "
+    )
 
 
 def test_with_the_steps_alone_the_growth_is_named(snapshot: Path) -> None:

@@ -344,3 +344,38 @@ def test_an_error_without_an_explanation_has_none_in_the_summary() -> None:
     view.apply(remedies(SMALLER))
     assert view.summary()["error"] == {"kind": "sim", "message": "Full.", "remedy": ""}
     assert [note.topic for note in view.notes] == [Topic.REMEDIES]
+
+
+def part(name: str, seconds: float, time_s: float = 11.0) -> StageFinished:
+    return StageFinished(time_s=time_s, run_id=1, name=name, seconds=seconds)
+
+
+def test_a_step_that_has_not_ended_has_no_share_in_where_the_time_went() -> None:
+    run = view(part("batch, inputs", 0.01), part("forward", 1.0))
+    assert run.step_parts is None
+    run.apply(part("backward", 2.0))
+    run.apply(part("optimizer", 1.0))
+    run.apply(step(1, 4.0))
+    of_one_step = run.step_parts
+    assert of_one_step is not None
+    assert of_one_step.shares["backward"] == pytest.approx(2.0 / 4.01)
+    run.apply(part("forward", 100.0))
+    assert run.step_parts == of_one_step
+
+
+def test_a_run_stopped_within_a_step_keeps_the_shares_of_those_before_in_a_digest_too() -> None:
+    events = (part("forward", 1.0), part("backward", 3.0), step(1, 4.0), part("forward", 100.0))
+    run = view(*events)
+    run.apply(RunEnd(time_s=20.0, run_id=1, status="cancelled", seconds=10.0, steps=1))
+    assert run.step_parts is not None
+    assert run.step_parts.shares == {"forward": 0.25, "backward": 0.75}
+    restored = view()
+    restored.restore(run.digest())
+    assert restored.step_parts == run.step_parts
+
+
+def test_what_a_finished_run_sums_up_at_its_end_counts() -> None:
+    run = view(part("forward", 1.0), part("backward", 1.0), step(1, 2.0), part("forward", 2.0), part("backward", 8.0))
+    run.apply(RunEnd(time_s=20.0, run_id=1, status="finished", seconds=10.0, steps=1))
+    assert run.step_parts is not None
+    assert run.step_parts.shares == {"forward": 0.25, "backward": 0.75}

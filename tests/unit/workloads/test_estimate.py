@@ -68,6 +68,13 @@ def test_the_largest_batch_that_fits_is_found() -> None:
     assert predicted(SMALL, batch=8).largest_batch_size == (2 * GIB - beside) // PER_ITEM
 
 
+def test_the_largest_batch_that_may_be_asked_for_is_marked_as_such() -> None:
+    vast = Target("sim:0", 2**20 * GIB, 2**20 * GIB)
+    found = predicted(vast, batch=8)
+    assert (found.largest_batch_size, found.largest_batch_capped) == (65536, True)
+    assert not predicted(SMALL, batch=8).largest_batch_capped
+
+
 def test_the_largest_batch_is_found_by_few_dry_runs_although_memory_grows_by_whole_segments() -> None:
     followed: list[int] = []
 

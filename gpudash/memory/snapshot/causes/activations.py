@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -28,8 +30,10 @@ from gpudash.memory.snapshot.causes.batch_size import (
 )
 from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause, replayed
 from gpudash.memory.snapshot.causes.optimizer_state import STATES
+from gpudash.memory.snapshot.history.batch_shapes import GrowingVariable, growing_variables
 from gpudash.memory.snapshot.history.phases import BACKWARD, OPTIMIZER, PHASES
-from gpudash.memory.snapshot.source_edits import Function, LineEdits, SourceFile, keyword_of, method_of
+from gpudash.memory.snapshot.replay.trace_replay import ReplayRun
+from gpudash.memory.snapshot.source_edits import Function, LineEdits, Loop, SourceFile, keyword_of, method_of, names_in
 from gpudash.telemetry.explanation import Remedy, short
 from gpudash.units import available, format_bytes
 
@@ -96,7 +100,7 @@ def activations_of_a_step(case: Case) -> ProgramCause | None:
 def growing_inputs(case: Case) -> ProgramCause | None:
     """What the steps work on becomes larger from step to step, and everything computed from it.
 
-    Shapes are not recorded: they show in the sizes that the same line requests.
+    It shows in the sizes that the same line requests; its shape is known where a variable holds it.
     """
     rising = _rising_lines(case)
     if len(rising) < FEWEST_RISING:
@@ -104,8 +108,10 @@ def growing_inputs(case: Case) -> ProgramCause | None:
     alive = case.alive[np.isin(case.history.site_of(case.alive), list(rising))]
     if case.bytes_of(alive) + (case.found.requested_bytes or 0) < SHARE_OF_LIVE * case.live_bytes:
         return None
+    variables = growing_variables(case.history, case.shapes)
     # What a step requests first is its input; the rest is computed from that.
     site = next(iter(rising))
+    holding = [found for one in variables if (found := one.with_requests(rising[site])) is not None]
     sizes = rising[site]
     first, last = min(sizes), max(sizes)
     file, line, _name = case.history.sites.frames[site]
@@ -114,18 +120,158 @@ def growing_inputs(case: Case) -> ProgramCause | None:
         f"The inputs grow: {place} asks for {format_bytes(sizes[first])} in step {first} and "
         f"{format_bytes(sizes[last])} in step {last}, and every step needs more than the one before."
     )
-    born = np.flatnonzero(case.lives.born >= 0)
-    is_now = case.history.step_of(case.lives.born[born]) == case.history.step_at(case.moment)
-    in_step = born[is_now & np.isin(case.history.site_of(born), list(rising))]
+    if holding:
+        held = holding[0]
+        text = (
+            f"The inputs grow: {held.name} at {place} is {list(held.first)} in step {min(held.seen)} and "
+            f"{list(held.last)} in step {last}, and every step needs more than the one before."
+        )
     limits = []
-    for step in sorted(sizes, reverse=True):
-        ran = case.resized(in_step, sizes[step] / sizes[last], request=True)
+    # A whole step after it, or else the rest of that would be untried.
+    for step in sorted(sizes, reverse=True)[2:]:
+        ran = _with_inputs_of(case, step, sizes)
         if ran.fits and sizes[step] < sizes[last]:
-            change = f"{place}: no inputs larger than those of step {step}, {format_bytes(sizes[step])}"
-            limits.append(replayed(change, ran))
+            limit = Remedy(f"{place}: no inputs larger than those of step {step}, {format_bytes(sizes[step])}")
+            if holding:
+                limit = _limit(
+                    case, holding, variables, place, f"as in step {step}", Fraction(sizes[step], sizes[last])
+                )
+            limits.append(replace(limit, predicted_peak_bytes=ran.peak_reserved, verified_by=BY_REPLAY))
             break
     smaller = [replace(remedy, puts_off=INPUTS_GROW) for remedy in smaller_steps(case)]
     return ProgramCause(text, (*limits, *smaller), is_of_activations=True, puts_off=INPUTS_GROW)
+
+
+def _with_inputs_of(case: Case, step: int, sizes: Mapping[int, int]) -> ReplayRun:
+    """The run with every later step's requests as large as those of a step, which the same stacks make in order.
+
+    Args:
+        case: the failed request.
+        step: the step.
+        sizes: bytes of the inputs by step, for requests that the step does not make.
+    """
+    lives = case.lives
+    known: dict[int, list[int]] = {}
+    begun: Counter[tuple[int, int]] = Counter()
+    made: dict[int, int] = {}
+
+    def limited(of_step: int, stack: int, size: int) -> int:
+        place = begun[of_step, stack]
+        begun[of_step, stack] += 1
+        if place < len(known.get(stack, ())):
+            return min(size, known[stack][place])
+        return max(1, size * sizes[step] // sizes.get(of_step, sizes[step]))
+
+    ordered = np.flatnonzero((lives.born >= 0) & (lives.phase != OPTIMIZER))
+    ordered = ordered[np.argsort(lives.born[ordered], kind="stable")]
+    steps = case.history.step_of(lives.born[ordered])
+    for life in ordered[steps == step].tolist():
+        known.setdefault(int(lives.stack[life]), []).append(int(lives.requested[life]))
+    for life, of_step in zip(ordered[steps > step].tolist(), steps[steps > step].tolist(), strict=True):
+        made[life] = limited(of_step, int(lives.stack[life]), int(lives.requested[life]))
+    now = case.history.step_at(case.moment)
+    return case.with_sizes(made, limited(now, int(case.history.columns.stack[case.moment]), case.refused_bytes))
+
+
+def _limit(
+    case: Case,
+    holding: Sequence[GrowingVariable],
+    variables: Sequence[GrowingVariable],
+    place: str,
+    like: str,
+    share: Fraction,
+) -> Remedy:
+    """The change with which inputs become no larger than those of a step, with its diff where one is right.
+
+    Args:
+        case: the failed request.
+        holding: variables with the inputs, that of the innermost function first.
+        variables: all variables that grow.
+        place: line that asks for memory for them.
+        like: the step in words.
+        share: its part of the newest step's bytes.
+    """
+    held = holding[0]
+    shape = held.limited(share)
+    if shape is None:
+        return Remedy(f"{place}: resize {held.name} before the model works on it, {like}", changes_training=True)
+    # Which samples a step works on is decided where it is made: to cut them off would lose them.
+    if 0 in held.dimensions:
+        return Remedy(f"{place}: split {held.name} into parts of {list(shape)}, {like}")
+    if len(held.dimensions) > 1:
+        text = f"{place}: resize {held.name} to {list(shape)} before the model works on it, {like}"
+        return Remedy(text, changes_training=True)
+    for one in holding:
+        line, patch = _cut(case.file(one.file), one, variables, shape[held.dimensions[0]])
+        if patch:
+            place = f"{short(one.file)}:{line}"
+            return Remedy(f"{place}: truncate {one.name} to {list(shape)}, {like}", patch=patch, changes_training=True)
+    return Remedy(f"{place}: truncate {held.name} to {list(shape)}, {like}", changes_training=True)
+
+
+def _cut(file: SourceFile, held: GrowingVariable, variables: Sequence[GrowingVariable], length: int) -> tuple[int, str]:
+    """The line of the loop or the statement that makes inputs, and the diff that cuts them there; "" if something else
+    would keep its length.
+
+    Args:
+        file: file of the function whose variable they are.
+        held: the variable, of which one dimension grows.
+        variables: all variables that grow.
+        length: the new size of that dimension.
+    """
+    found = _made_in_loop(file, held.variable, held.function)
+    if found is None:
+        return 0, ""
+    loop, maker = found
+    alike = [one for one in variables if (one.file, one.function) == (held.file, held.function)]
+    longest = held.last[held.dimensions[0]]
+    made = set(_assigned_names(maker))
+    cut = [one for one in alike if one.variable in made]
+    if any([one.last[place] for place in one.dimensions] != [longest] for one in cut):
+        return 0, ""
+    # What is computed from the shorter ones is shorter itself.
+    shorter = {one.variable for one in cut}
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Assign) and names_in(node.value) & shorter:
+            shorter.update(_assigned_names(node))
+    is_assignable = all(one.name == one.variable or one.is_in_dictionary for one in cut)
+    if not is_assignable or not {one.variable for one in alike} <= shorter:
+        return 0, ""
+    values = [f"{one.name}[{':, ' * one.dimensions[0]}:{length}].contiguous()" for one in cut]
+    statement = f"{', '.join(one.name for one in cut)} = {', '.join(values)}"
+    edits = LineEdits(file)
+    if isinstance(maker, ast.Assign):
+        edits.behind(maker, [statement])
+    elif loop.body[0].lineno > loop.lineno:
+        edits.before(loop.body[0].lineno, [statement])
+    return maker.lineno, edits.patch()
+
+
+def _made_in_loop(file: SourceFile, name: str, function: str) -> tuple[Loop, Loop | ast.Assign] | None:
+    """The loop of a function that assigns a variable, with the first of its statements that does, or itself."""
+    scopes: list[ast.AST] = [node for node in file.nodes() if isinstance(node, Function) and node.name == function]
+    if not scopes and file.module is not None:
+        scopes = [file.module]
+    loops = [node for scope in scopes for node in ast.walk(scope) if isinstance(node, Loop)]
+    for loop in loops:
+        if name in _assigned_names(loop):
+            return loop, loop
+    # The innermost loop around the statement.
+    for loop in reversed(loops):
+        assigning = [node for node in ast.walk(loop) if isinstance(node, ast.Assign) and name in _assigned_names(node)]
+        if assigning:
+            return loop, min(assigning, key=lambda one: one.lineno)
+    return None
+
+
+def _assigned_names(node: Loop | ast.Assign) -> list[str]:
+    """Variables that a statement assigns, or a loop in each iteration."""
+    targets: list[ast.expr] = []
+    if isinstance(node, ast.Assign):
+        targets = node.targets
+    elif not isinstance(node, ast.While):
+        targets = [node.target]
+    return [inner.id for target in targets for inner in ast.walk(target) if isinstance(inner, ast.Name)]
 
 
 def _rising_lines(case: Case) -> dict[int, dict[int, int]]:

@@ -3,7 +3,7 @@ trace."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from gpudash.memory.explaining.call_sites import SourceLine
 from gpudash.memory.frames import Frame, is_own
 from gpudash.memory.snapshot.command_line import UNKNOWN_COMMAND, ProgramCommand
+from gpudash.memory.snapshot.history.batch_shapes import SeenTensor
 from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.history.lives import Lives
 from gpudash.memory.snapshot.history.model import ALLOC
@@ -72,6 +73,7 @@ class Case:
         uncapped: the same without a cap on the process; equal if there was none.
         source: reads lines of the program.
         command: command that started the program.
+        shapes: shapes of the program's tensors at a few steps and when memory ran out.
     """
 
     history: History
@@ -80,6 +82,7 @@ class Case:
     source: SourceLine
     uncapped: int
     command: ProgramCommand = UNKNOWN_COMMAND
+    shapes: Sequence[SeenTensor] = ()
     _files: dict[str, SourceFile] = field(default_factory=dict)
 
     @property
@@ -276,11 +279,38 @@ class Case:
         for block in block_of[lives].tolist():
             if block >= 0:
                 size[block] = max(1, int(size[block] * factor))
-        specials = program.specials
+        refused_bytes = None
         if request:
+            refused_bytes = max(1, int(self.refused_bytes * factor))
+        return self._with_sizes(size, refused_bytes)
+
+    def with_sizes(self, sizes: Mapping[int, int], request: int) -> ReplayRun:
+        """The run with other sizes of some blocks.
+
+        Args:
+            sizes: bytes by life.
+            request: bytes of the failed request.
+        """
+        program, block_of = self._compiled
+        size = list(program.size)
+        for life, given in sizes.items():
+            block = int(block_of[life])
+            if block >= 0:
+                size[block] = given
+        return self._with_sizes(size, request)
+
+    @property
+    def refused_bytes(self) -> int:
+        """Bytes of the failed request."""
+        program = self._compiled[0]
+        return program.specials[program.operations[program.last_refusal] - SPECIAL][3]
+
+    def _with_sizes(self, size: list[int], request: int | None) -> ReplayRun:
+        program = self._compiled[0]
+        specials = list(program.specials)
+        if request is not None:
             last = program.operations[program.last_refusal] - SPECIAL
-            kind, stream, address, amount = specials[last]
-            specials = [*specials[:last], (kind, stream, address, max(1, int(amount * factor))), *specials[last + 1 :]]
+            specials[last] = (*specials[last][:3], request)
         return self._ran(replace(program, size=size, specials=specials))
 
     def freed_sooner(self, ends: dict[int, int]) -> ReplayRun:

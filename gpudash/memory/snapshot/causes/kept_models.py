@@ -12,7 +12,8 @@ from gpudash.memory.allocator.trace import OPTIMIZER_STATE, WEIGHTS
 from gpudash.memory.frames import Frame
 from gpudash.memory.snapshot.causes.case import Case, Ints, ProgramCause, replayed
 from gpudash.memory.snapshot.causes.optimizer_state import STATES
-from gpudash.memory.snapshot.leak_edits import Keeper, Place, errors_kept, is_plain, keepers
+from gpudash.memory.snapshot.kept_errors import errors_kept, without_traceback
+from gpudash.memory.snapshot.leak_edits import Keeper, Place, is_plain, keepers
 from gpudash.memory.snapshot.source_edits import (
     Function,
     LineEdits,
@@ -179,24 +180,15 @@ def _release_of_error(case: Case, kept: _Kept) -> _Release | None:
         for node in file.path(frame.line):
             if not isinstance(node, ast.Try) or not any(frame.line in lines_of(one) for one in node.body):
                 continue
-            for handler in node.handlers:
-                release = _kept_error(file, handler)
-                if release is not None:
-                    return release
-    return None
-
-
-def _kept_error(file: SourceFile, handler: ast.ExceptHandler) -> _Release | None:
-    """The statement of a handler that assigns its exception to another variable, or appends it to a list."""
-    for node, error in errors_kept(handler):
-        without = ".with_traceback(None)"
-        return _Release(
-            (file.file, node.lineno),
-            one_line(node),
-            f"{error.id}{without}, or str({error.id}), in place of {error.id}",
-            file.patch(file.spliced([Splice.behind(error, without)])),
-            ", as the traceback of an exception refers to the variables of the functions that it left",
-        )
+            for statement, error in (one for handler in node.handlers for one in errors_kept(handler)):
+                instead, patch = without_traceback(file, statement, error, case.program_files)
+                return _Release(
+                    (file.file, statement.lineno),
+                    one_line(statement),
+                    f"{instead} in place of {ast.unparse(error)}",
+                    patch,
+                    ", as the traceback of an exception refers to the variables of the functions that it left",
+                )
     return None
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from gpudash.memory.allocator.trace import GRADIENTS, OPTIMIZER_STATE, WEIGHTS, WORKSPACE
 from gpudash.memory.frames import Frame
 from gpudash.memory.snapshot.causes.case import Case, Ints, ProgramCause, replayed
-from gpudash.memory.snapshot.leak_edits import errors_kept
-from gpudash.memory.snapshot.source_edits import SourceFile, lines_of, names_in, one_line
+from gpudash.memory.snapshot.kept_errors import errors_kept, without_traceback
+from gpudash.memory.snapshot.source_edits import SourceFile, lines_of, one_line
 from gpudash.telemetry.explanation import short
 from gpudash.units import format_bytes, needed
 
@@ -78,7 +78,7 @@ def _of_earlier_tries(case: Case, file: SourceFile, tried: ast.Try) -> Ints:
     return earlier
 
 
-def _held_by_error(case: Case, file: SourceFile, lives: Ints, statement: ast.stmt, error: ast.Name) -> ProgramCause:
+def _held_by_error(case: Case, file: SourceFile, lives: Ints, statement: ast.stmt, error: ast.expr) -> ProgramCause:
     size = case.bytes_of(lives)
     ooms = case.history.ooms
     # Without the exception, a try's tensors are freed when it has failed.
@@ -89,24 +89,9 @@ def _held_by_error(case: Case, file: SourceFile, lives: Ints, statement: ast.stm
         f"{place} ({one_line(statement)}) keeps {format_bytes(size)} of earlier tries, as the traceback of an "
         "exception refers to the variables of the functions that it left."
     )
-    instead = f"str({error.id})"
-    if _needs_exception(file, statement):
-        instead = f"{error.id}.with_traceback(None)"
-    change = f"{place}: {instead} in place of {error.id}: {needed(size)} less"
-    return ProgramCause(text, (replayed(change, ran, file.patch_of(error, instead)),), is_waste=True)
-
-
-def _needs_exception(file: SourceFile, statement: ast.stmt) -> bool:
-    """Whether the program raises what a statement keeps, or reads its attributes."""
-    names = {ast.unparse(target) for target in getattr(statement, "targets", [])}
-    if isinstance(statement, ast.Expr):
-        names = names_in(statement.value)
-    for node in file.nodes():
-        if isinstance(node, ast.Raise) and names_in(node) & names:
-            return True
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in names and node.attr != "append":
-            return True
-    return False
+    instead, patch = without_traceback(file, statement, error, case.program_files)
+    change = f"{place}: {instead} in place of {ast.unparse(error)}: {needed(size)} less"
+    return ProgramCause(text, (replayed(change, ran, patch),), is_waste=True)
 
 
 def _after_the_block(file: SourceFile, tried: ast.Try, handler: ast.ExceptHandler) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpudash.drawing.axes import Style
+from gpudash.devices.names import badged_name
+from gpudash.drawing.axes import Style, Unit
 from gpudash.session.recordings.comparing.comparison_loader import CancelledError, load_run, split_run
 from gpudash.session.recordings.comparing.run_labels import distinguished, short_labels
 from gpudash.system.threads import joined, started
@@ -18,6 +20,7 @@ from gpudash.telemetry.comparing.curves import MEMORY, Quantity, aligned, shared
 from gpudash.telemetry.plots import LAID_OVER, CurveSpec, PlotSpec
 from gpudash.telemetry.readings import Key
 from gpudash.telemetry.recording.recorder import RecordingError
+from gpudash.telemetry.runs import WATCH, item_of
 from gpudash.telemetry.series import Series
 from gpudash.telemetry.store import Store
 
@@ -30,6 +33,43 @@ JOIN_S = 1.0
 
 Load = Callable[[str, Callable[[], bool]], ComparedRun]
 """Loads the run at a place, ``FILE`` or ``FILE#N``, until it is cancelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """What the values of a run are of; they may be drawn only over readings of the same.
+
+    Attributes:
+        plot: id of the plot for such values.
+        unit, unit_name: as of a `CurveSpec`.
+        of_host: whether it is memory of the host, and not of a GPU.
+    """
+
+    plot: str
+    unit: Unit
+    unit_name: str = ""
+    of_host: bool = False
+
+    def is_of(self, plot: PlotSpec) -> bool:
+        """Whether a plot shows such values."""
+        of_host = plot.id == "memory" and any(curve.key[0] == "host" for curve in plot.curves)
+        return (plot.id, plot.unit, plot.unit_name, of_host) == (self.plot, self.unit, self.unit_name, self.of_host)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """A run that is overlaid.
+
+    Attributes:
+        name, note: its legend entry and that entry's tooltip.
+        device: name of its device.
+        axes: what its curves are of.
+    """
+
+    name: str
+    note: str
+    device: str
+    axes: tuple[_Axis, ...]
 
 
 def _load(place: str, cancelled: Callable[[], bool]) -> ComparedRun:
@@ -55,7 +95,7 @@ class OverlaidRuns:
         self._places: tuple[str, ...] = ()
         self._began_s = 0.0
         self._known: dict[str, ComparedRun] = {}
-        self._shown: tuple[tuple[str, str, frozenset[str]], ...] = ()
+        self._shown: tuple[_Shown, ...] = ()
         self._number = 0
         self._thread: threading.Thread | None = None
         self.problem = ""
@@ -100,14 +140,16 @@ class OverlaidRuns:
             except (RecordingError, OSError, ValueError) as error:
                 logger.warning("a run could not be laid over: %s", error)
                 self.problem = str(error)
-        shown = []
+        shown: list[_Shown] = []
         series: dict[Key, Series] = {}
         memory = shared_memory(runs)
         runs = distinguished(runs, paths)
         short = short_labels([run.label for run in runs])
         for letter, run, label in zip(LETTERS, runs, short, strict=False):
             curves = _series_of(run, memory, began_s)
-            shown.append((f"{letter} {label}", f"{run.label}, from its start", frozenset(curves)))
+            axes = tuple(_axis_of(run, name) for name in curves)
+            note = f"{run.label}, from its start"
+            shown.append(_Shown(f"{letter} {label}", note, badged_name(run.view.device), axes))
             series |= {(LAID_OVER, name, letter): curve for name, curve in curves.items()}
         ends = [extent[1] for curve in series.values() if (extent := curve.extent()) is not None]
         span = None
@@ -118,7 +160,7 @@ class OverlaidRuns:
     def _publish(
         self,
         number: int,
-        shown: Sequence[tuple[str, str, frozenset[str]]],
+        shown: Sequence[_Shown],
         series: Mapping[Key, Series],
         span: tuple[float, float] | None,
     ) -> None:
@@ -131,26 +173,61 @@ class OverlaidRuns:
             self._store.lay_over(series)
 
     def on(self, plots: Sequence[PlotSpec]) -> tuple[PlotSpec, ...]:
-        """The plots with a thin curve for each run; called under the store's lock."""
-        if not self._shown:
-            return tuple(plots)
-        return tuple(replace(plot, curves=(*plot.curves, *self._curves(plot))) for plot in plots)
+        """The plots with a thin curve for each run; called under the store's lock.
 
-    def _curves(self, plot: PlotSpec) -> list[CurveSpec]:
+        A run is drawn over readings of the same only: where no plot shows GPU memory, that of runs on a GPU gets a
+        plot of its own, and so do steps a second beside items a second.
+        """
+        curves = defaultdict(list)
+        for place, run in enumerate(self._shown):
+            for axis in run.axes:
+                curves[axis].append(_curve(place, run, axis))
         found = []
-        for place, (name, note, plots) in enumerate(self._shown):
-            if plot.id not in plots:
-                continue
-            key = (LAID_OVER, plot.id, LETTERS[place])
-            colour, style = RUN_CURVES[place], STYLES[place]
-            curve = CurveSpec(key, name, plot.unit, colour, style, unit_name=plot.unit_name, note=note)
-            found.append(curve)
-        return found
+        for plot in plots:
+            laid = [curve for axis in list(curves) if axis.is_of(plot) for curve in curves.pop(axis)]
+            found.append(replace(plot, curves=(*plot.curves, *laid)))
+        own = [_own_plot(axis, laid, self._devices_of(axis)) for axis, laid in curves.items()]
+        return (*found, *own)
+
+    def _devices_of(self, axis: _Axis) -> Iterable[str]:
+        """Names of the devices of the runs that have such values."""
+        return dict.fromkeys(run.device for run in self._shown if axis in run.axes)
 
     def close(self) -> bool:
         """Stop reading; false if the thread did not end in time."""
         self._number += 1
         return joined(self._thread, JOIN_S)
+
+
+def _axis_of(run: ComparedRun, plot: str) -> _Axis:
+    """What a run's values in a plot are of."""
+    if plot == "memory":
+        return _Axis(plot, "bytes", of_host=run.view.device == "cpu")
+    if plot == "throughput":
+        return _Axis(plot, "number", f"{item_of(run.view.workload)}/s")
+    if run.view.workload == WATCH:
+        return _Axis(plot, "loss")
+    return _Axis(plot, "nats")
+
+
+def _curve(place: int, run: _Shown, axis: _Axis) -> CurveSpec:
+    key = (LAID_OVER, axis.plot, LETTERS[place])
+    colour, style = RUN_CURVES[place], STYLES[place]
+    return CurveSpec(key, run.name, axis.unit, colour, style, unit_name=axis.unit_name, note=run.note)
+
+
+def _own_plot(axis: _Axis, curves: Sequence[CurveSpec], devices: Iterable[str]) -> PlotSpec:
+    """The plot of values that no plot of the session shows."""
+    subject = ""
+    if axis.plot == "memory":
+        subject = f" {', '.join(devices)}"
+    return PlotSpec(
+        id=f"{axis.plot} of overlaid runs {axis.unit_name or axis.unit}",
+        title=f"{axis.plot.upper()}{subject} · overlaid runs",
+        curves=tuple(curves),
+        unit=axis.unit,
+        unit_name=axis.unit_name,
+    )
 
 
 def _series_of(run: ComparedRun, memory: Quantity | None, began_s: float) -> dict[str, Series]:

@@ -56,6 +56,7 @@ class LastScript:
         peak_bytes: peak of its tensors on a GPU; ``None`` if unknown.
         ran_out: whether it ran out of memory.
         cut_short: how it ended before its peak, as "stopped after 0 steps"; "" if its peak is known.
+        reserved_bytes: peak of what its allocator took from the GPU; ``None`` if unknown.
     """
 
     name: str
@@ -65,6 +66,19 @@ class LastScript:
     peak_bytes: int | None
     ran_out: bool = False
     cut_short: str = ""
+    reserved_bytes: int | None = None
+
+    def left_cell(self, free: int | None) -> RowCell:
+        """How much of the free memory a run like the last one would leave, by what its allocator took.
+
+        The allocator frees what it keeps before a request fails: if the tensors alone have room, the run may fit.
+        """
+        if self.peak_bytes is None:
+            return RowCell("", right=True)
+        reserved = max(self.peak_bytes, self.reserved_bytes or 0)
+        if free is None or reserved <= free or self.peak_bytes > free:
+            return left_cell(free, reserved)
+        return RowCell(f"≈ {(free - self.peak_bytes) / GIB:.1f} spare", "warn", right=True)
 
 
 class ScriptPanel(StartPanel):
@@ -122,11 +136,10 @@ class ScriptPanel(StartPanel):
     def _row(self, place: int, script: LastScript, now_s: float) -> RowContent:
         ago = f"{format_age(max(0.0, now_s - script.began_s))} ago"
         peak = ""
-        left = RowCell("", right=True)
+        left = script.left_cell(self._free)
         parts = [f"{script.name} {script.arguments}".strip(), ago]
         if script.peak_bytes is not None:
             peak = format_bytes(script.peak_bytes)
-            left = left_cell(self._free, script.peak_bytes)
             parts.append(f"peak {peak}")
         if script.ran_out:
             left = RowCell("✕ ran out", "critical", right=True)

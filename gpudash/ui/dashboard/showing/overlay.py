@@ -32,6 +32,7 @@ class ShownOverlay:
         self._report = report
         self._overlaid: OverlaidRuns | None = None
         self._brings_into_view = False
+        self._before: tuple[float, float] | None = None
 
     @property
     def is_shown(self) -> bool:
@@ -41,9 +42,14 @@ class ShownOverlay:
     def choose(self, runs: OverlaidRuns, places: Sequence[Path]) -> None:
         """Overlay recorded runs, from the start of the run in view, else from now; no places remove them.
 
-        Unless a run goes on, the view stays with them: they are in view whole, and do not move away with time.
+        Unless a run goes on, the view stays with them: they are in view whole, and do not move away with time. Once
+        they are removed it returns to the run that it held before, or follows.
         """
         was_shown = self.is_shown
+        if not was_shown:
+            self._before = None
+            if self._view.held:
+                self._before = self._view.range()
         self._overlaid = runs
         run = self._runs.in_view()
         if run is not None:
@@ -56,7 +62,10 @@ class ShownOverlay:
         self._brings_into_view = runs.chosen and (run is None or run.ended_s is not None)
         if was_shown and not runs.chosen:
             self._view.origin_s = None
-            self._view.follow()
+            if self._before is None:
+                self._view.follow()
+            elif not self._view.following:
+                self._view.hold(*self._before)
 
     def align(self) -> None:
         """Align them with the run in view, and report what could not be read."""

@@ -13,6 +13,7 @@ import numpy as np
 from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, CachingAllocator, DeviceMemory, Segment
 from gpudash.memory.explaining.call_sites import SourceLine, no_source
 from gpudash.memory.snapshot.explaining import explain_history
+from gpudash.memory.snapshot.history.batch_shapes import SeenTensor
 from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.history.model import (
     ACTIONS,
@@ -226,7 +227,8 @@ def explained(
     *,
     source: SourceLine = no_source,
     steps: Sequence[tuple[int, int]] = (),
+    shapes: Sequence[SeenTensor] = (),
 ) -> Explanation:
     """The explanation of a snapshot's only device."""
     (device,) = snapshot.devices
-    return explain_history(History(device, snapshot.annotations, steps), moment, source=source)
+    return explain_history(History(device, snapshot.annotations, steps), moment, source=source, shapes=shapes)

@@ -354,3 +354,17 @@ def test_a_setting_is_shortened_to_what_tells_the_runs_apart(values: tuple[Any, 
     assert field.short_labels == short
     differing = {label for label in field.labels if field.differs}
     assert len({*field.short_labels}) >= len(differing)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "short"),
+    [
+        ("GPU", ("Simulated RTX 4090", "Simulated GPU"), ["RTX 4090 …", "own size …"]),
+        ("GPU", ("Simulated RTX 4090", "NVIDIA H100 80GB HBM3"), ["RTX 4090 (simulated)", "NVIDIA H100 80GB HBM3"]),
+        ("GPU", ("Simulated GPU", "Simulated GPU"), ["own size (simulated)", "own size (simulated)"]),
+        ("device", ("sim:0@rtx4090", "sim:0@1GiB"), ["… RTX 4090", "… 1 GiB"]),
+        ("device", ("sim:0@1GiB", "cpu"), ["sim:0 · 1 GiB", "cpu"]),
+    ],
+)
+def test_cards_are_told_apart_by_how_their_names_begin(name: str, values: tuple[str, str], short: list[str]) -> None:
+    assert Field(name, values).short_labels == short

@@ -15,13 +15,15 @@ from gpudash.memory.frames import Frame, is_installed, is_library
 from gpudash.memory.snapshot.causes.activations import halved
 from gpudash.memory.snapshot.causes.batch_size import batch_sizes
 from gpudash.memory.snapshot.causes.case import Case, Ints, ProgramCause, replayed
-from gpudash.memory.snapshot.leak_edits import COLLECTS
+from gpudash.memory.snapshot.leak_edits import keepers
 from gpudash.memory.snapshot.source_edits import (
+    COLLECTS,
     Function,
     LineEdits,
     Loop,
     calls_any,
     is_without_graph,
+    loop_of,
     method_of,
     names_in,
     scope_of,
@@ -239,21 +241,47 @@ def _passes(case: Case, line: Frame, lives: Ints) -> list[Ints]:
     return np.split(ordered, begins)
 
 
-def _inputs(case: Case, line: Frame, lives: Ints) -> Ints:
-    """Inputs that a line itself makes for its passes, in order of time: only the graph keeps them.
+def _without_inputs(case: Case, line: Frame, passes: Sequence[Ints]) -> dict[int, int]:
+    """When the inputs of a line's passes that only their graph keeps would be freed, as `Case.freed_sooner` takes it.
 
-    What the same line allocates before its first pass is an input; what it only allocates later is made of results.
+    Those that the line itself makes, before its first pass, are freed before it makes others; what it only makes later
+    is of results. Those that other statements of its loop assign are freed when these have run again.
     """
-    first = case.lives.born[lives].min()
-    at_line = np.array(
-        [life for life in case.of_category(OTHER_TENSORS, INPUTS) if line in case.innermost(life)], np.int64
-    )
-    at_line = np.setdiff1d(at_line, lives)
-    kind = np.stack((case.lives.stack[at_line], case.lives.requested[at_line]))
-    made_before = kind[:, case.lives.born[at_line] < first]
-    is_input = (kind[:, :, None] == made_before[:, None, :]).all(axis=0).any(axis=1)
-    inputs: Ints = at_line[is_input]
-    return inputs[np.argsort(case.lives.born[inputs])]
+    born = case.lives.born
+    file = case.file(line.file)
+    loop = loop_of(file.path(line.line))
+    begins = np.array([born[one].min() for one in passes], np.int64)
+    ends = {}
+    others = np.setdiff1d(case.of_category(OTHER_TENSORS, INPUTS), np.concatenate(passes))
+    for frame, made in case.groups(others, case.innermost).items():
+        is_assigned = frame != line
+        if frame[0::2] != line[0::2] or (is_assigned and not _is_passed_on(case, frame, loop)):
+            continue
+        kind = np.stack((case.lives.stack[made], case.lives.requested[made]))
+        made_before = kind[:, born[made] < begins[0]]
+        inputs = made[(kind[:, :, None] == made_before[:, None, :]).all(axis=0).any(axis=1)]
+        inputs = inputs[np.argsort(born[inputs])]
+        of_pass = np.searchsorted(begins, born[inputs])
+        for now, then in pairwise(np.split(inputs, np.flatnonzero(np.diff(of_pass)) + 1)):
+            event = int(born[then[0]])
+            if is_assigned:
+                event = int(born[then[-1]]) + 1
+            ends.update(dict.fromkeys(now.tolist(), event))
+    return ends
+
+
+def _is_passed_on(case: Case, frame: Frame, loop: Loop | None) -> bool:
+    """Whether the line of a frame assigns variables in a loop, and nothing else keeps what it assigns."""
+    file = case.file(frame.file)
+    if loop is None or loop_of(file.path(frame.line)) is not loop:
+        return False
+    statement = file.simple_statement(frame.line)
+    if not isinstance(statement, ast.Assign):
+        return False
+    if any(isinstance(part, ast.Subscript) for target in statement.targets for part in ast.walk(target)):
+        return False
+    place = frame[:2]
+    return all(keeper.made != place for keeper in keepers([place], case.source))
 
 
 def _text(line: Frame, passes: int, size: int) -> str:
@@ -272,15 +300,10 @@ def _remedies(case: Case, line: Frame, lives: Ints, passes: list[Ints]) -> list[
     if len(passes) < FEWEST_PASSES:
         text = f"{place}: {write}: up to {needed(case.bytes_of(lives))} less at this moment"
         return [Remedy(text, patch=patch)]
-    # Without a graph, all of a pass but its last block, the result, would be freed before the next one begins.
-    ends = {}
-    inputs = _inputs(case, line, lives)
-    for now, then in pairwise(passes):
-        begin = int(case.lives.born[then[0]])
-        ends.update(dict.fromkeys(now[:-1].tolist(), begin))
-        of_now = inputs[case.lives.born[inputs] < case.lives.born[now[0]]]
-        ends.update(dict.fromkeys(of_now.tolist(), begin))
-        inputs = inputs[len(of_now) :]
+    # Without a graph, all of a pass but its last block, the result, would be freed once that is made.
+    ends = _without_inputs(case, line, passes)
+    for one in passes[:-1]:
+        ends.update(dict.fromkeys(one[:-1].tolist(), int(case.lives.born[one[-1]]) + 1))
     ran = case.freed_sooner(ends)
     text = f"{place}: {write}"
     return [replayed(text, ran, patch)]

@@ -12,8 +12,17 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gpudash.memory.snapshot.causes.needless_graphs.evaluation import DIFFERENTIATES
-from gpudash.memory.snapshot.leak_edits import COLLECTS, is_plain
-from gpudash.memory.snapshot.source_edits import Function, LineEdits, Loop, SourceFile, calls_any, method_of, scope_of
+from gpudash.memory.snapshot.leak_edits import is_plain
+from gpudash.memory.snapshot.source_edits import (
+    COLLECTS,
+    Function,
+    LineEdits,
+    Loop,
+    SourceFile,
+    calls_any,
+    method_of,
+    scope_of,
+)
 
 MOST_NAMES = 3
 """Most variables through which a sum is traced to its backward pass."""
