@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fractions import Fraction
+from typing import Protocol, TypeVar
+
+_Size = TypeVar("_Size", int, float)
+_Size_co = TypeVar("_Size_co", int, float, covariant=True)
 
 KIB = 1024
 MIB = 1024**2
@@ -45,6 +49,16 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 MAX_SIZE = 2**50
 """Largest size accepted anywhere: 1 PiB, far above any machine, far below int64."""
+
+
+class _Held(Protocol[_Size_co]):
+    @property
+    def bytes(self) -> _Size_co: ...
+
+
+def summed_bytes(parts: Iterable[_Held[_Size]]) -> _Size:
+    """Bytes of some blocks, owners, processes or files together."""
+    return sum(part.bytes for part in parts)
 
 
 def parse_size(text: str | int) -> int:
@@ -352,7 +366,7 @@ def format_date(seconds: float) -> str:
 
 def format_dates(moments: Sequence[float]) -> list[str] | None:
     """Each of several moments, as short as keeps them distinct; ``None`` if two are the same."""
-    local = [_local_time(seconds) for seconds in moments]
+    local = list(map(_local_time, moments))
     dates = [""] * len(local)
     if len({moment.date() for moment in local}) > 1:
         dates = [f"{_day(moment)} " for moment in local]

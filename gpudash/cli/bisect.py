@@ -190,7 +190,7 @@ def _print(found: "BisectResult", name: str, *, lowered: bool) -> None:
             soft_wrap=True,
         )
         for commit in found.suspects[:MOST_SUSPECTS]:
-            console.print(f"  {_line_of(commit)}", soft_wrap=True)
+            console.print(f"  {commit.short} {commit.author_date[:10]} {commit.subject}", soft_wrap=True)
         if len(found.suspects) > MOST_SUSPECTS:
             console.print(f"  and {len(found.suspects) - MOST_SUSPECTS} more")
     else:
@@ -280,10 +280,6 @@ def _place(line: "ChangedLine") -> str:
     return f"{line.file}:{line.line}"
 
 
-def _line_of(commit: "Commit") -> str:
-    return f"{commit.short} {commit.author_date[:10]} {commit.subject}"
-
-
 def _document(found: "BisectResult", name: str) -> dict[str, Any]:
     return {
         "subject": name,
@@ -305,8 +301,8 @@ def _document(found: "BisectResult", name: str) -> dict[str, Any]:
             }
             for line in found.lines
         ],
-        "hunks": [_hunk(hunk) for hunk in found.hunks],
-        "suspects": [_commit(commit) for commit in found.suspects],
+        "hunks": list(map(_hunk, found.hunks)),
+        "suspects": list(map(_commit, found.suspects)),
         "skipped": [{**_commit(one.commit), "reason": one.reason} for one in found.skipped],
         "other_tests": list(found.other_tests),
         "measured": found.measured,

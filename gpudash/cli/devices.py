@@ -93,7 +93,7 @@ def _unnamed(device: Mapping[str, Any]) -> str:
 
 def _list_known(*, as_json: bool) -> int:
     if as_json:
-        print_json({"known": [asdict(gpu) for gpu in KNOWN_GPUS]})
+        print_json({"known": list(map(asdict, KNOWN_GPUS))})
         return Exit.FINISHED
     folded = (Column(title, overflow="fold") for title in ("product", "memory", "capability", "SMs", "memory as in"))
     table = plain_table(Column("name", overflow="fold", no_wrap=True), *folded)
@@ -171,7 +171,7 @@ def _gpu(answer: "GpuSurvey", name: str | None) -> dict[str, Any]:
         "shared_memory": gpu.shared_memory,
         "readings": {metric: value for metric, value in answer.readings.items() if value is not None},
         "states": {name: state.value for name, state in answer.states.items() if state is not State.OK},
-        "processes": [dict(row) for row in answer.processes],
+        "processes": list(map(dict, answer.processes)),
     }
 
 

@@ -63,7 +63,7 @@ def doctor(
             extra = {}
         else:
             extra = {"report": str(written)}
-        print_json({"status": status, "checks": [asdict(c) for c in checks], **extra, "error": None})
+        print_json({"status": status, "checks": list(map(asdict, checks)), **extra, "error": None})
     else:
         console = stdout()
         for check in checks:

@@ -374,7 +374,7 @@ class _Shown:
             self._warnings += len(warnings)
             self._notes += len(notes)
             # How soon memory fills says nothing once it has run out.
-            if any(note.topic == Topic.OUT_OF_MEMORY for note in run.notes):
+            if run.note(Topic.OUT_OF_MEMORY) is not None:
                 warnings = [warning for warning in warnings if warning.level != "forecast"]
         for text in [warning.text for warning in warnings] + [
             note.text for note in notes if note.topic in REPORTED_AT_ONCE

@@ -170,7 +170,7 @@ def shown_devices(device: str, spec: Mapping[str, Any], product: str = "") -> st
         spec: fields of its spec; ``devices`` names all if there are several.
         product: product of a single device.
     """
-    names = _names_in(spec)
+    names = names_in(spec)
     if not names:
         return shown_name(device, product)
     return _counted(names, shown_name)
@@ -178,10 +178,11 @@ def shown_devices(device: str, spec: Mapping[str, Any], product: str = "") -> st
 
 def badged_devices(device: str, spec: Mapping[str, Any]) -> str:
     """`shown_devices` next to a badge that says they are simulated."""
-    return _counted(_names_in(spec) or [device], badged_name)
+    return _counted(names_in(spec) or [device], badged_name)
 
 
-def _names_in(spec: Mapping[str, Any]) -> list[str]:
+def names_in(spec: Mapping[str, Any]) -> list[str]:
+    """The devices of a run's ranks; none where it runs on one device."""
     return [name.strip() for name in str(spec.get("devices") or "").split(",") if name.strip()]
 
 
@@ -314,7 +315,7 @@ class Simulation:
     @property
     def sizes(self) -> tuple[int, ...]:
         """Capacity of each card in bytes."""
-        return tuple(size_of(card) for card in self.cards)
+        return tuple(map(size_of, self.cards))
 
     def __post_init__(self) -> None:
         if len(self.cards) > MOST_SIMULATED:

@@ -44,7 +44,7 @@ def is_straight(svg: str) -> bool:
 
 def _flat_group(group: re.Match[str], within: Area | None) -> str:
     opening, numbers, opened, content, closing = group.groups()
-    a, b, c, d, e, f = (float(number) for number in numbers.split(","))
+    a, b, c, d, e, f = map(float, numbers.split(","))
     if not content.strip():
         return ""
     # Text and curved paths keep their matrix; Qt writes them in the units of the picture.

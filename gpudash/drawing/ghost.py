@@ -118,7 +118,7 @@ class Ghost:
         return {
             "names": list(self.names),
             "edges": np.rint(self.edges).astype(np.int64).tolist(),
-            "marks": [list(mark) for mark in self.marks],
+            "marks": list(map(list, self.marks)),
             "top": self.top,
             "capacity": self.capacity,
             "limit": self.limit,

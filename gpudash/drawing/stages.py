@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from gpudash.drawing.scene import PlotScene, SceneAxis, SceneCurve, SceneFrame
-from gpudash.units import format_bytes
+from gpudash.units import format_bytes, summed_bytes
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
@@ -69,7 +69,7 @@ class StageColumn:
     @property
     def bytes(self) -> float:
         """Of all its blocks."""
-        return sum(block.bytes for block in self.blocks)
+        return summed_bytes(self.blocks)
 
 
 class StageBox(NamedTuple):

@@ -38,7 +38,7 @@ def simulate(*capacities: int | str, settings: str | None = None, others: int = 
 
     if not capacities:
         raise TypeError("simulate() needs the memory of at least one GPU in bytes, as in simulate(8 * 2**30).")
-    wanted = [_wanted(capacity) for capacity in capacities]
+    wanted = list(map(_wanted, capacities))
     _wanted(others, named=False)
     if others < 0:
         raise ValueError(f"simulate() takes the bytes that other processes hold, not {others}.")

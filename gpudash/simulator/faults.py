@@ -18,6 +18,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from gpudash.simulator.as_cuda.notices import emit
+from gpudash.system.foreign_text import error_text
 
 PACKAGE = str(Path(__file__).parents[1])
 HELD_WRITES = str(Path(PACKAGE) / "agent" / "predicting" / "held_writes.py")
@@ -49,7 +50,7 @@ class SimulatorError(RuntimeError):
     """
 
     def __init__(self, name: str, cause: BaseException) -> None:
-        super().__init__(CANNOT_SIMULATE.format(name=name, reason=reason(cause)))
+        super().__init__(CANNOT_SIMULATE.format(name=name, reason=error_text(cause).rstrip(".")))
         self.name = name
 
 
@@ -131,19 +132,6 @@ def simulator_error(
     made = SimulatorError(operation.name() if operation is not None else name, error)
     emit(str(made))  # even if the program continues without the call
     return made
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message, without a full stop."""
-    return next((line.strip().rstrip(".") for line in str(error).splitlines() if line.strip()), "")
-
-
-def reason(error: BaseException) -> str:
-    """The type of an error and the first line of its message."""
-    said = first_line(error)
-    if said:
-        return f"{type(error).__name__}: {said}"
-    return type(error).__name__
 
 
 def _operation(name: str, args: Sequence[Any]) -> Any:

@@ -130,7 +130,7 @@ def failure_text(error: Mapping[str, str], printed: str) -> str:
     """
     remedy = without_flags(error["remedy"])
     lines = [line.strip() for line in printed.splitlines() if not line.startswith(error["message"])]
-    lines = [line for line in lines if line]
+    lines = list(filter(None, lines))
     if remedy == SEE_PRINTED and lines:
         remedy = f"The last line it printed: {lines[-1][:LONGEST_LINE]}"
     return f"{error['message']} {remedy}".strip()

@@ -222,7 +222,7 @@ class _Proc:
     def cpu_seconds(self) -> tuple[float, float]:
         """(busy, whole) time of all cores in ticks: user, nice, system, idle, iowait, irq, softirq, steal (proc(5))."""
         # guest and guest_nice, the last two, are included in user and nice (proc(5)).
-        ticks = [int(word) for word in self._stat.read().split(b"\n", 1)[0].split()[1:9]]
+        ticks = list(map(int, self._stat.read().split(b"\n", 1)[0].split()[1:9]))
         whole = sum(ticks)
         return whole - ticks[3] - ticks[4], whole
 
@@ -418,10 +418,10 @@ class PackageEnergy:
         """Joules used by all packages since the first reading, or why that is unknown, in words."""
         with self._lock:
             try:
-                zones = [zone for zone in sorted(self._root.glob("*-rapl:*")) if _is_package(zone)]
+                zones = list(filter(_is_package, sorted(self._root.glob("*-rapl:*"))))
                 if not zones:
                     return NOT_THERE
-                self._joules += sum(self._since_last(zone) for zone in zones)
+                self._joules += sum(map(self._since_last, zones))
             except PermissionError:
                 return NOT_ALLOWED
             except (OSError, ValueError):

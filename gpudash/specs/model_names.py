@@ -229,7 +229,7 @@ def _snapshots(entry: Path) -> Iterator[Path]:
 
 def _cached(hub: str, folder: Path) -> NamedModel:
     files = sorted(folder.glob("*.safetensors"))
-    headers = [_header(file) for file in files]
+    headers = list(map(_header, files))
     types = [str(tensor.get("dtype")) for header in headers for tensor in header.values()]
     parameters = None
     if types and all(kind in COMPUTED_IN for kind in types):

@@ -67,7 +67,7 @@ class TransferSpec(Spec):
             ValueError: if a part of `blocks` is not a size.
         """
         try:
-            return sorted({parse_size(part) for part in self.blocks.split(",")})
+            return sorted(set(map(parse_size, self.blocks.split(","))))
         except ValueError as error:
             raise ValueError(f"blocks: {error}") from None
 

@@ -22,8 +22,8 @@ from gpudash.speed.work import (
     StepWork,
 )
 
-_PRODUCTS = tuple(kind_index(kind) for kind in (PRODUCT, CONVOLUTION, GROUPED, DEPTHWISE, ATTENTION, RECURRENT))
-_CONVOLUTIONS = tuple(kind_index(kind) for kind in (CONVOLUTION, GROUPED, DEPTHWISE))
+_PRODUCTS = tuple(map(kind_index, (PRODUCT, CONVOLUTION, GROUPED, DEPTHWISE, ATTENTION, RECURRENT)))
+_CONVOLUTIONS = tuple(map(kind_index, (CONVOLUTION, GROUPED, DEPTHWISE)))
 _FLOAT32 = DTYPES.index("float32")
 _TF32 = DTYPES.index("tf32")
 

@@ -72,7 +72,7 @@ class WorkColumns:
     @classmethod
     def of(cls, operations: Iterable[Operation], counts: Iterable[int]) -> WorkColumns:
         """Columns for ``operations``, in their order."""
-        table = np.array([_row(operation) for operation in operations], _ROW)
+        table = np.array(list(map(_row, operations)), _ROW)
         # Contiguous columns: all formulas work on whole columns, never on rows.
         columns = {name: np.ascontiguousarray(table[name]) for name in _ROW.names or ()}
         return cls(count=np.array(list(counts), dtype=np.float64), **columns)

@@ -44,7 +44,7 @@ def kernel_times(columns: WorkColumns, card: CardPerformance, constants: Constan
     kinds = columns.kind
     # Convolutions in fp32 use TF32 where a card has it, products do not (torch.backends.cudnn.allow_tf32 is True,
     # torch.backends.cuda.matmul.allow_tf32 False).
-    convolved = np.isin(kinds, [kind_index(kind) for kind in (CONVOLUTION, GROUPED)])
+    convolved = np.isin(kinds, list(map(kind_index, (CONVOLUTION, GROUPED))))
     peak = np.where(convolved & (columns.dtype == _FLOAT32), peaks[_TF32], peak)
     # Only tensor cores need channels last.
     turned = ~columns.channels_last & (peak > card.flops["float32"])

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from gpudash.system.foreign_text import last_line
 from gpudash.system.processes import end_group
 
 logger = logging.getLogger(__name__)
@@ -185,5 +186,5 @@ def _ending(code: int | None, errors: str) -> str:
         if name == "SIGKILL":
             return "killed, perhaps because this computer's memory was full"
         return f"signal {name}"
-    last = next((line.strip() for line in reversed(errors.splitlines()) if line.strip()), "")
+    last = last_line(errors)
     return last or ("it closed its output" if code is None else f"exit code {code}")

@@ -40,7 +40,7 @@ for a process that reads for somebody who may only name files in these folders."
 
 def reads_within() -> tuple[str, ...]:
     """The folders in `READS_WITHIN`; empty if this process may read whatever its user can."""
-    return tuple(folder for folder in os.environ.get(READS_WITHIN, "").split(os.pathsep) if folder)
+    return tuple(filter(None, os.environ.get(READS_WITHIN, "").split(os.pathsep)))
 
 
 def open_regular(path: Path | str) -> BinaryIO:
@@ -134,7 +134,7 @@ def _check_place(descriptor: int, path: Path | str) -> None:
     if not any(Path(path).absolute().is_relative_to(folder) for folder in folders):
         return
     found = Path(f"/proc/self/fd/{descriptor}").readlink()
-    if not any(found.is_relative_to(folder) for folder in folders):
+    if not any(map(found.is_relative_to, folders)):
         raise OSError(errno.EACCES, "it leads out of the folder that may be read", str(path))
 
 

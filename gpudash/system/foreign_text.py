@@ -53,6 +53,24 @@ def visible(text: str, keep: str = "\n\t") -> str:
     )
 
 
+def first_line(text: str) -> str:
+    """The first line of a text that is not blank, without the spaces around it; "" where all are."""
+    return next(filter(None, map(str.strip, text.splitlines())), "")
+
+
+def last_line(text: str) -> str:
+    """As `first_line`, from the end."""
+    return next(filter(None, map(str.strip, reversed(text.splitlines()))), "")
+
+
+def error_text(error: BaseException) -> str:
+    """The type of an error and the first line of its message: "ValueError: no such card"."""
+    first = first_line(str(error))
+    if first:
+        return f"{type(error).__name__}: {first}"
+    return type(error).__name__
+
+
 def name_of(path: Path) -> str:
     """The name of a file, safe for a sentence."""
     if path.name.isprintable():

@@ -311,7 +311,7 @@ def _layered(mounts: Sequence[_Mount], wanted: Sequence[str]) -> list[str]:
     found += [entry.path for entry in os.scandir("/") if entry.path not in mounted]
     for path in wanted:
         found += _ancestors(path)
-    own = [path for path in dict.fromkeys(found) if _is_own_folder(path)]
+    own = list(filter(_is_own_folder, dict.fromkeys(found)))
     # Of the folders above a wanted path, the topmost one of the user: an overlay must own its lower folder.
     by_hand = {next((above for above in _ancestors(path) if above in own), "") for path in wanted}
     return [path for path in own if path in by_hand or path in files or path.count("/") == 1]
@@ -319,7 +319,7 @@ def _layered(mounts: Sequence[_Mount], wanted: Sequence[str]) -> list[str]:
 
 def _ancestors(path: str) -> list[str]:
     """An absolute path and the folders above it, the outermost first."""
-    parts = [part for part in path.split("/") if part]
+    parts = list(filter(None, path.split("/")))
     if path.startswith("/"):
         return [f"/{'/'.join(parts[:count])}" for count in range(1, len(parts) + 1)]
     return []

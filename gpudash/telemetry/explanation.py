@@ -433,6 +433,11 @@ class Explanation:
         return f"{format_bytes(self.refused_total_bytes)} with the refused request"
 
     @property
+    def patch(self) -> str:
+        """The first change of the program's source among the remedies, as a diff; "" without one."""
+        return next((remedy.patch for remedy in self.remedies if remedy.patch), "")
+
+    @property
     def used_bytes(self) -> int:
         """Bytes of the device's memory that were in use."""
         return self.capacity_bytes + self.beyond_bytes - self.part_bytes("free", "barred")

@@ -620,7 +620,7 @@ def _unigram_entropy(run: RunView | None) -> object:
 
 def _is_from_output(run: RunView) -> bool:
     """Whether loss and accuracy are parsed from a program's output."""
-    newest = next((note for note in reversed(run.notes) if note.topic == Topic.FROM_OUTPUT), None)
+    newest = run.note(Topic.FROM_OUTPUT)
     return newest is not None and bool(newest.details.get("reads"))
 
 

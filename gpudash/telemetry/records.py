@@ -461,7 +461,7 @@ def _check(hint: Any) -> _Check:
         each = _check(arguments[0])
         return lambda value: isinstance(value, list) and all(map(each, value))
     if origin in (Union, UnionType):
-        checks = [_check(argument) for argument in arguments]
+        checks = list(map(_check, arguments))
         return lambda value: any(check(value) for check in checks)
     return _CHECKS[origin or hint]
 
@@ -553,7 +553,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return list(map(plain, value))
     return value
 
 
@@ -563,7 +563,7 @@ def _fields(event: Event) -> dict[str, Any]:
 
 def _revive(value: Any) -> Any:
     if isinstance(value, list):
-        return [_revive(item) for item in value]
+        return list(map(_revive, value))
     if isinstance(value, dict):
         return {name: _revive(item) for name, item in value.items()}
     if value in ("nan", "inf", "-inf"):

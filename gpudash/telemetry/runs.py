@@ -429,7 +429,11 @@ class RunView:
     @property
     def of_demo(self) -> bool:
         """Whether the demo ran it, not the user."""
-        return any(note.topic == Topic.DEMO for note in self.notes)
+        return self.note(Topic.DEMO) is not None
+
+    def note(self, topic: Topic) -> Note | None:
+        """The newest note on a topic."""
+        return next((note for note in reversed(self.notes) if note.topic == topic), None)
 
     @property
     def peak_allocated_bytes(self) -> int | None:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from gpudash.devices.names import shown_name
 from gpudash.memory import frames
 from gpudash.system.files import make_private_folder, written_whole
+from gpudash.system.foreign_text import error_text
 from gpudash.telemetry.recording.schema import trace_name
 from gpudash.telemetry.records import Topic
 from gpudash.units import format_duration
@@ -274,8 +275,7 @@ class Profiling:
 
     def _give_up(self, trouble: str, error: Exception) -> None:
         self.on, self._profiler = False, None
-        first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-        self._report_nothing(f"{trouble} ({type(error).__name__}: {first}); the run goes on.")
+        self._report_nothing(f"{trouble} ({error_text(error)}); the run goes on.")
 
     def _report_nothing(self, text: str) -> None:
         self.done = True
@@ -410,7 +410,7 @@ def operators(events: Sequence[Any], frames: CallFrames, origin_ns: int) -> dict
         ``operators_left_out``: how many are missing. ``timeline``: the result of `timeline`.
     """
     # Ascending, as `CallFrames.at` requires.
-    on_cpu = sorted((event for event in events if _on_cpu(event)), key=lambda event: event.time_range.start)
+    on_cpu = sorted(filter(_on_cpu, events), key=lambda event: event.time_range.start)
     moments = (origin_ns + int(event.time_range.start * 1e3) for event in on_cpu)
     tallies: dict[str, _Tally] = {}
     for event, stack in zip(on_cpu, frames.at(moments), strict=True):
@@ -492,7 +492,7 @@ def _ranked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def stack_lines(stack: Sequence[Frame]) -> list[str]:
     """Functions as ``file:line function``, innermost first: the user's and the workload's own, otherwise all."""
     own = [frame for frame in stack if frames.is_own(_line_of(frame))]
-    return [_frame_text(frame) for frame in list(reversed(own or list(stack)))[:MOST_FRAMES]]
+    return list(map(_frame_text, list(reversed(own or list(stack)))[:MOST_FRAMES]))
 
 
 def _line_of(frame: Frame) -> frames.Frame:

@@ -145,7 +145,7 @@ def _lines(spec: Spec, device: str) -> list[str]:
             values |= _model(spec)
     lines = _templates().get_template(f"{template}.jinja").render(values).splitlines()
     if isinstance(spec, ComparisonSpec):
-        lines = [line for line in lines if line]
+        lines = list(filter(None, lines))
     return lines
 
 
@@ -164,7 +164,7 @@ def _training(spec: TrainingSpec) -> dict[str, Any]:
         own = whole
     if ranks:
         own = spec.rank_spec
-    kinds = [kind_of(name) for name in names]
+    kinds = list(map(kind_of, names))
     return {
         "spec": own,
         "whole": whole,

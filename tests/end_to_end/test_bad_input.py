@@ -9,8 +9,6 @@ import pytest
 
 from tests.end_to_end.conftest import Command
 
-Sentence = Callable[[str], str]
-
 
 def one_sentence(stderr: str) -> str:
     lines = stderr.strip().splitlines()

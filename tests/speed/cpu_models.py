@@ -154,8 +154,6 @@ SMALL = {"vocab_size": 1000, "hidden_size": 128, "num_hidden_layers": 3, "num_at
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 """With it a CPU attends by other kernels than a GPU."""
 
-NONE_OF_GPT = {"embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}
-
 _bert = _of_transformers("BertForMaskedLM", "BertConfig", **SMALL, intermediate_size=512, **NO_DROPOUT)
 _gpt = _of_transformers(
     "GPT2LMHeadModel",

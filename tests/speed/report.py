@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import expm1, log
+from math import log
 from statistics import median
 
 from gpudash.devices.card_performance import CARD_PERFORMANCE
@@ -116,8 +116,3 @@ def blind(rows: Sequence[Row], works: dict[traces.Key, StepWork], host: HostSpee
     for outcome in furthest:
         row = outcome.row
         yield f"* {row.model} at {row.image}, {name(outcome)}: {100 * outcome.error:+.0f} %"
-
-
-def half_width(found: Sequence[Outcome]) -> float:
-    """Of the intervals, in the middle: what is added above the median."""
-    return median(expm1(log(outcome.time.high_s / outcome.time.median_s)) for outcome in found)

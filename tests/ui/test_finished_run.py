@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -16,8 +15,6 @@ from gpudash.ui.window.main_window import MainWindow
 from tests.ui import test_explanation as explained
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
-
-OpenRun = Callable[[], MainWindow]
 
 
 @pytest.fixture

@@ -258,9 +258,7 @@ class Distributed:
     def _measured_on_stream(self, owner: Any, name: str, *, of_torch: bool = False) -> Callable[[], None]:
         """Record events around each call of a method; with ``of_torch`` only around calls from torch's distributed
         code."""
-        method = None
-        if owner is not None:
-            method = vars(owner).get(name)
+        method = None if owner is None else vars(owner).get(name)
         if method is None:
             return undo_nothing
 
@@ -282,9 +280,7 @@ class Distributed:
 
     def _timed(self, owner: Any, name: str, spent: Callable[[float], None]) -> Callable[[], None]:
         """Measure how long each call of a method takes on the training thread."""
-        method = None
-        if owner is not None:
-            method = vars(owner).get(name)
+        method = None if owner is None else vars(owner).get(name)
         if method is None:
             return undo_nothing
 
@@ -358,7 +354,7 @@ class Distributed:
         if rows:
             self._post({"type": "rank_steps", "steps": rows})
         memory = _memory(self._device, figures)
-        peaks = [memory.get(name) for name in _PEAKS]
+        peaks = list(map(memory.get, _PEAKS))
         now_s = time.monotonic()
         if memory and (last or peaks != self._peaks or now_s - self._polled_s >= MEMORY_PERIOD_S):
             self._polled_s = now_s

@@ -11,6 +11,7 @@ import _thread
 import os
 import sys
 import time
+from operator import itemgetter
 
 from ..guest import guarded, restoring, undo_nothing
 
@@ -143,7 +144,7 @@ class StepClock:
         found.update((name, round(seconds, 6)) for name, seconds in zip(PARTS, sums))
         waits = list(self._waits.items())
         if waits:
-            settings, _seconds = max(waits, key=_seconds_of)
+            settings, _seconds = max(waits, key=itemgetter(1))
             found["loader"] = {name[1:]: setting for name, setting in zip(SETTINGS, settings)}
             found["cores"] = _cores()
         return found
@@ -223,10 +224,6 @@ def leave_out_of_compiling(rules: Any) -> Callable[[], None]:
             compiled()
 
     return undo
-
-
-def _seconds_of(item: tuple[Any, float]) -> float:
-    return item[1]
 
 
 def _cores() -> int:

@@ -196,7 +196,7 @@ def _estimate_model(
             f"--task {task!r} is none of {', '.join(BUILT)} and {SERVE}{hint}.",
             "gpudash estimate model --help and gpudash estimate --task serve --help list their flags.",
         )
-    given = {**parsed_fields(ModelSpec, [_renamed(word) for word in arguments]), "path": path}
+    given = {**parsed_fields(ModelSpec, list(map(_renamed, arguments))), "path": path}
     return _predicted(ModelSpec, given, options, python_program(python))
 
 

@@ -71,7 +71,7 @@ def compare(
     if share is None:
         return Exit.FINISHED
     reasons, unclear = _reasons(comparison, share), _unclear(comparison, share)
-    sentences = [text for text in (reasons, unclear) if text]
+    sentences = list(filter(None, (reasons, unclear)))
     if not json or sentences:
         print_notice(" ".join(sentences) or f"B is not worse than A by more than {share * 100:g} % and the noise.")
     if reasons or (unclear and not allow_noise):

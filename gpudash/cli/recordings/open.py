@@ -238,13 +238,13 @@ def _open_joined(paths: Sequence[Path]) -> int:
     from gpudash.telemetry.recording.recorder import RecordingError
 
     try:
-        files = [find_file(path) for path in paths]
+        files = list(map(find_file, paths))
         if other := next((one for one in files if one.kind != "recording"), None):
             raise ValueError(f"{other.title} is {_KINDS[other.kind]}; only recordings can be opened together.")
         paths = [one.path for one in files]
         replays = []
         if len(paths) == 2 and not any(map(_has_runs, paths)):
-            replays = [Replay(path) for path in paths]
+            replays = list(map(Replay, paths))
         joined = None
         if not replays:
             joined = JoinedRecording(paths)

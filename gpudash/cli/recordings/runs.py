@@ -125,7 +125,7 @@ def _recording(path: Path, facts: "Facts") -> dict[str, Any]:
         "began_wall_s": facts.began_wall_s,
         "seconds": facts.duration_s,
         "damage": facts.damage,
-        "runs": [_run(run) for run in facts.runs],
+        "runs": list(map(_run, facts.runs)),
     }
 
 

@@ -76,7 +76,7 @@ def monitor_machines(
             begun=partial(_settled, machines),  # a machine that links slowly is watched as long as the others
         )
         # Inside the block: once the fleet is closed, its machines have no state.
-        summaries = [summary(machine) for machine in machines]
+        summaries = list(map(summary, machines))
         if recording is None:
             recordings = []
         else:

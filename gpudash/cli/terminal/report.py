@@ -101,7 +101,7 @@ def progress_parts(session: Session, run: RunView, *, brief: bool = False) -> li
         memory_in_use(session.store, run, uuid),
         "" if rate is None else format_throughput(rate.last, item_of(run.workload)),
     ]
-    return [part for part in parts if part]
+    return list(filter(None, parts))
 
 
 def print_run(summary: Mapping[str, Any], notes: Sequence[Note] = ()) -> None:
@@ -196,7 +196,7 @@ def _print_stages(stages: list[Mapping[str, Any]], console: Console) -> None:
     columns[-1].overflow = "fold"
     # In a narrow terminal, a folded column of remarks would be one word wide.
     table = plain_table(*(columns[:-1] if narrow else columns))
-    rows = [stage_cells(stage) for stage in stages]
+    rows = list(map(stage_cells, stages))
     for cells in rows:
         table.add_row(*(cells[:-1] if narrow else cells))
     print_table(table, console)

@@ -166,9 +166,9 @@ class SpecHelp(DefaultFormatter):
         if panel.format != "parameter" or panel.title != PARAMETERS:
             super().__call__(console, options, panel)
             return
-        left = [self._of_spec(entry) for entry in panel.entries]
+        left = list(map(self._of_spec, panel.entries))
         for group, names in self._spec_type.tiers().items():
-            flags = {flag(name) for name in names}
+            flags = set(map(flag, names))
             found = [entry for entry in left if not flags.isdisjoint(entry.positive_names)]
             left = [entry for entry in left if entry not in found]
             if group is None:

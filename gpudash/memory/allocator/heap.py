@@ -209,7 +209,9 @@ class Heap:
     def blocks_in_segments(self) -> Iterator[list[Block]]:
         """The blocks of each segment by address; for an expandable segment, of each mapped range."""
         # the dict is not sorted by address but the links are, so it is enough to sort one head for each segment
-        heads = [b for b in self.blocks.values() if b.state != UNMAPPED and _is_head(b)]
+        heads = [
+            b for b in self.blocks.values() if b.state != UNMAPPED and (b.before is None or b.before.state == UNMAPPED)
+        ]
         for head in sorted(heads, key=lambda block: block.address):
             found: list[Block] = []
             block: Block | None = head
@@ -217,10 +219,6 @@ class Heap:
                 found.append(block)
                 block = block.after
             yield found
-
-
-def _is_head(block: Block) -> bool:
-    return block.before is None or block.before.state == UNMAPPED
 
 
 def is_busy(block: Block) -> bool:

@@ -15,7 +15,7 @@ SHARED = (0, 0)
 
 def segments(heap: Heap) -> list[Segment]:
     """All segments of the heap, by address."""
-    return [_view(blocks) for blocks in heap.blocks_in_segments()]
+    return list(map(_view, heap.blocks_in_segments()))
 
 
 def seed(heap: Heap, given: Iterable[Segment]) -> None:

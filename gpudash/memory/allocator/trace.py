@@ -135,14 +135,14 @@ class Trace:
             "work": None if work is None else work.to_dict(),
             "events": self.events.tolist(),
             "sizes": self.sizes.tolist(),
-            "categories": [CATEGORIES.index(category) for category in self.categories],
+            "categories": list(map(CATEGORIES.index, self.categories)),
             "marks": [[mark.at, mark.step, mark.phase] for mark in self.marks],
             "followed": self.followed,
-            "streams": [list(item) for item in self.streams.items()],
+            "streams": list(map(list, self.streams.items())),
             "addresses_fall": self.addresses_fall,
             "convolutions": asdict(self.convolutions),
             "emptied": self.emptied.tolist(),
-            "copies": [list(copy) for copy in self.copies],
+            "copies": list(map(list, self.copies)),
         }
 
     @classmethod

@@ -12,6 +12,7 @@ from gpudash.memory.explaining.memory_state import KV_CACHE, OTHER_TENSORS, Memo
 from gpudash.memory.explaining.wording import cap_text, capacity_text, headline, others_text, request_words
 from gpudash.memory.frames import site_of
 from gpudash.telemetry.explanation import Evidence, Explanation, Growth, Part, Verdict, Where
+from gpudash.units import summed_bytes
 
 
 def explain(state: MemoryState, source: SourceLine = no_source, growing: Sequence[Growth] | None = None) -> Explanation:
@@ -83,7 +84,7 @@ def parts_of(state: MemoryState) -> tuple[tuple[Part, ...], int]:
         Part("context", "context", state.context_bytes or 0),
         *state.processes,
     ]
-    taken = sum(part.bytes for part in parts)
+    taken = summed_bytes(parts)
     free = min(state.device_free, max(0, state.capacity - taken))
     if state.allowed is None:
         to_be_had = free
@@ -131,7 +132,7 @@ def rejudged(found: Explanation, minimum_capacity: int, peak_allocated: int | No
     if request is None or found.verdict not in ("other process", "real capacity", "fragmentation"):
         return found
     if found.verdict == "fragmentation":
-        to_be_had = min(limit, room - sum(process.bytes for process in processes))
+        to_be_had = min(limit, room - summed_bytes(processes))
         if peak_allocated is None or peak_allocated <= to_be_had:
             return found
     elif not processes:
@@ -180,12 +181,12 @@ def verdict(state: MemoryState, growing: Sequence[Growth]) -> Verdict:
     if request.segment_bytes > attainable(state):
         return "impossible request"
     missing = max(1, state.missing)
-    grown = sum(growth.bytes for growth in growing)
+    grown = summed_bytes(growing)
     if _in_pieces(state, request.bytes) and state.usable_idle > grown:
         return "fragmentation"
     if grown >= SHARE_OF_LEAK * max(1, state.allocated) or grown >= max(missing, SHARE_OF_MISSING * state.allocated):
         return "leak"
-    others = sum(process.bytes for process in state.processes)
+    others = summed_bytes(state.processes)
     if others >= missing and others >= SHARE_OF_OTHERS * state.capacity and not state.capped:
         return "other process"
     if state.pending >= missing:

@@ -11,7 +11,7 @@ from gpudash.memory.explaining.whole_need import changes_the_run, is_capacity
 from gpudash.memory.explaining.wording import innermost
 from gpudash.memory.predicting.prediction import price
 from gpudash.telemetry.explanation import Evidence, Explanation, Owner, Part, Remedy, every_steps, short, site_name
-from gpudash.units import available, format_bytes, format_count, format_duration, format_percent
+from gpudash.units import available, format_bytes, format_count, format_duration, format_percent, summed_bytes
 
 BAR_CELLS = 40
 """Length of the longest bar, in characters."""
@@ -303,7 +303,7 @@ def _owner_lines(explanation: Explanation) -> list[str]:
         return []
     rows = [["own", "total", "count", GROWTH, "what", "where"], *map(_cells, owners)]
     lines = [f"  {line}" for line in in_columns(rows)]
-    rest = explanation.rest_bytes + sum(owner.bytes for owner in explanation.owners[SHOWN_OWNERS:])
+    rest = explanation.rest_bytes + summed_bytes(explanation.owners[SHOWN_OWNERS:])
     count = explanation.rest_owners + len(explanation.owners) - len(owners)
     if count:
         lines.append(f"  {format_bytes(rest)} by {others_text(count)}")
@@ -323,6 +323,6 @@ def _cells(owner: Owner) -> list[str]:
 
 def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """Cells padded to columns; a column that is empty in every row is left out."""
-    kept = [column for column in zip(*rows, strict=True) if any(column)]
+    kept = list(filter(any, zip(*rows, strict=True)))
     padded = [[cell.ljust(max(map(len, column))) for cell in column] for column in kept]
     return ["  ".join(cells).rstrip() for cells in zip(*padded, strict=True)]

@@ -25,7 +25,7 @@ def pairs(changes: Sequence[Remedy], read: Callable[[str], bytes]) -> Iterator[R
         changes: changes, the largest gain first.
         read: returns the content of a file in the program's folder, or raises OSError or ValueError.
     """
-    usable = [change for change in changes if changes_the_run(change)]
+    usable = list(filter(changes_the_run, changes))
     # A small sum of ranks means a large gain; of equal sums, prefer similar ranks, which concern two peaks.
     ranked = sorted(combinations(range(len(usable)), 2), key=lambda pair: (sum(pair), max(pair)))
     made = (together(usable[one], usable[other], read) for one, other in ranked)

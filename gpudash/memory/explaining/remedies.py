@@ -21,7 +21,7 @@ from gpudash.memory.predicting.estimate import Alternative, Estimate, smallest_c
 from gpudash.memory.predicting.fit import peaks, run_on
 from gpudash.memory.predicting.prediction import change_text
 from gpudash.telemetry.explanation import Explanation, Growth, Part, Remedy
-from gpudash.units import GIB, KIB, MIB, available, format_like, needed
+from gpudash.units import GIB, KIB, MIB, available, format_like, needed, summed_bytes
 
 REPLAY = "replay"
 DRY_RUN = "dry run"
@@ -348,7 +348,7 @@ def without_others(
     names = ", ".join(f"{part.name or 'another process'} (pid {part.pid})" for part in others if part.pid is not None)
     if names:
         text += f": {names}"
-    text += f": {available(sum(part.bytes for part in others))} less"
+    text += f": {available(summed_bytes(others))} less"
     yield Remedy(
         text,
         predicted_peak_bytes=peak,

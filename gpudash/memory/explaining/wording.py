@@ -19,7 +19,7 @@ from gpudash.telemetry.explanation import (
     segment_text,
     short,
 )
-from gpudash.units import available, format_bytes, format_pair, needed
+from gpudash.units import available, format_bytes, format_pair, needed, summed_bytes
 
 
 def headline(
@@ -205,7 +205,7 @@ def holders_text(processes: Sequence[Part], capacity: int) -> str:
         capacity: bytes of the device.
     """
     largest = max(processes, key=lambda process: process.bytes)
-    together = format_bytes(sum(process.bytes for process in processes))
+    together = format_bytes(summed_bytes(processes))
     many = ""
     if len(processes) > 1:
         many = f", the {len(processes)} others together {together}"

@@ -181,7 +181,7 @@ class CardText:
         parts = [meaning.get(self.standing, ""), self.verdict, self._doubt, self.reason or self.detail]
         if self.time is not None:
             parts += [step_text(self.time), rate_text(self.time), bound_text(self.time)]
-        return ", ".join(dict.fromkeys(part for part in parts if part))
+        return ", ".join(dict.fromkeys(filter(None, parts)))
 
     @property
     def _doubt(self) -> str:

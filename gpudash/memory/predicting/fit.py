@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, CachingAllocator, DeviceMemory
@@ -109,10 +110,7 @@ def peaks(
             allocator.free(address)
             allocated -= size
             by_category[category] -= size
-    steps: dict[int, int] = {}
-    for (step, _phase), peak in phase_peaks.items():
-        if step:
-            steps[step] = max(steps.get(step, 0), peak)
+    steps = _peaks_of_steps(phase_peaks)
     first_step = highest
     steady = highest
     ends: set[int] = set()
@@ -132,6 +130,15 @@ def peaks(
         steady=steady,
         phases=tuple(phases),
     )
+
+
+def _peaks_of_steps(phase_peaks: Mapping[tuple[int, str], int]) -> dict[int, int]:
+    """The highest of each step's phases; what precedes the first step is left out."""
+    steps: dict[int, int] = {}
+    for (step, _phase), peak in phase_peaks.items():
+        if step:
+            steps[step] = max(steps.get(step, 0), peak)
+    return steps
 
 
 def allocator_for(

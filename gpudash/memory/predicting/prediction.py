@@ -299,12 +299,12 @@ class Prediction:
     @property
     def remedies(self) -> tuple[AlternativeText, ...]:
         """The changes that were predicted beside it, in their order."""
-        return tuple(self._alternative(alternative) for alternative in self.estimate.alternatives)
+        return tuple(map(self._alternative, self.estimate.alternatives))
 
     @property
     def savings(self) -> tuple[AlternativeText, ...]:
         """What recipes do and the run does not, what saves most first."""
-        return tuple(self._alternative(saving) for saving in self.estimate.savings)
+        return tuple(map(self._alternative, self.estimate.savings))
 
     @property
     def rank_lines(self) -> list[str]:

@@ -47,7 +47,7 @@ class TraceProfile:
         """What is most worth knowing, in a few sentences."""
         calls = sum(row["calls"] for row in self.operators)
         parts = [f"{format_count(calls)} calls of operators in {format_duration(self.seconds)}."]
-        parts += [peak_sentence(memory) for memory in self.memory]
+        parts += list(map(peak_sentence, self.memory))
         if not self.memory:
             parts.append(f"The trace has no memory: {PROFILE_MEMORY}.")
         return " ".join(parts)

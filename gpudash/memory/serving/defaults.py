@@ -41,7 +41,7 @@ def completed(config: Config) -> dict[str, Any]:
     known = families().get(family, {})
     whole: dict[str, Any] = {**_left_out(known, config), **config}
     # If the text is not a part of its own, it is the whole config, as in the first configs of Qwen2-VL.
-    if isinstance(known.get("text_config"), str) and not any(config.get(name) for name in PARTS[:2]):
+    if isinstance(known.get("text_config"), str) and not any(map(config.get, PARTS[:2])):
         whole = {**_left_out(families().get(known["text_config"], {}), config), **whole}
     for name in PARTS:
         part = config.get(name)

@@ -60,7 +60,7 @@ class ServerEngine:
         title = {"vllm": "vLLM", "sglang": "SGLang"}[self.name]
         if not any(self.since):
             return title
-        return f"{title} since {_dotted(self.since)}"
+        return f"{title} since {'.'.join(map(str, self.since))}"
 
     def margin_bytes(self, profiled_bytes: int, ranks: int) -> int:
         """How far the KV cache's memory may be off, in either direction, in nine out of ten starts.
@@ -108,7 +108,3 @@ def _engines() -> tuple[ServerEngine, ...]:
 
 def _since(row: dict[str, Any]) -> tuple[int, ...]:
     return tuple(map(int, row["since"].split(".")))
-
-
-def _dotted(numbers: tuple[int, ...]) -> str:
-    return ".".join(map(str, numbers))

@@ -87,7 +87,7 @@ def read_gguf(path: Path) -> Gguf:
     missing = next((file for file in files if not file.is_file()), None)
     if missing is not None:
         raise ValueError(f"{path} is one of {parts} parts, and {missing.name} is not there.")
-    read = [_read(file) for file in files]
+    read = list(map(_read, files))
     return Gguf(read[0].metadata, tuple(tensor for part in read for tensor in part.tensors))
 
 

@@ -541,8 +541,8 @@ class ServingAnswer:
             "users_asked": self.users,
             "enough": self.enough,
             "least_utilization": self.utilisation,
-            "ways": [_way(way) for way in self.ways],
-            "cards_that_serve": [_way(way) for way in self.cards],
+            "ways": list(map(_way, self.ways)),
+            "cards_that_serve": list(map(_way, self.cards)),
         }
 
 

@@ -247,7 +247,7 @@ class ServedModel:
             known = {**_KINDS, **_KINDS_OF_FAMILY.get(self.family, {})}
             if self._optional("kv_lora_rank"):
                 known["indexed_attention"] = (FULL,)  # transformers 5 and later call DeepSeek V3.2's attention so
-            strange = sorted({str(kind) for kind in types} - known.keys())
+            strange = sorted(set(map(str, types)) - known.keys())
             if strange:
                 raise ValueError(f"config.json: layers of the kind {shown(strange[0])} are not known here.")
             return [known[kind] for kind in types]

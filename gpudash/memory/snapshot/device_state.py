@@ -107,7 +107,7 @@ class _Labels:
 
     @classmethod
     def of(cls, segments: Sequence[Segment], stacks: Sequence[Stack], born: Mapping[int, int], known: Known) -> _Labels:
-        lines = [python_stack(stack) for stack in (*stacks, ())]
+        lines = list(map(python_stack, (*stacks, ())))
         categories = [category_of_role(role_of(stack)[0]) for stack in lines]
         unknown = [block for block in allocated_blocks(segments) if block.address not in known.categories]
         nameless = [block for block in unknown if not lines[_stack_of(block)]]

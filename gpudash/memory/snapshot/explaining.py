@@ -6,7 +6,7 @@ Remedies are found by replaying the trace; `gpudash.memory.explaining.remedies` 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -42,7 +42,7 @@ from gpudash.memory.snapshot.replay.trace_program import compiled, releases
 from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, ReplayRun, Rerun
 from gpudash.memory.snapshot.replay.what_if import WhatIf
 from gpudash.telemetry.explanation import NO_STACK, Evidence, Explanation, Growth, Need, Remedy
-from gpudash.units import GIB, MIB, format_bytes, format_count, format_pair
+from gpudash.units import GIB, MIB, format_bytes, format_count, format_pair, summed_bytes
 
 RECORD = "torch.cuda.memory._record_memory_history()"
 """The call needed before a run for its snapshot to contain more than the final state."""
@@ -285,11 +285,7 @@ def remedies(
         limit = capacity
     kept = tuple(_release(history, found, limit, edit))
     if found.verdict == "leak" or is_leaking(found):
-        # Otherwise the run would only fail later.
-        cause = None if case is None else kept_cause(case)
-        if cause is None:
-            return Found(kept)
-        return Found(cause.remedies, cause=cause.text)
+        return _of_leak(kept, case)
     # A card without room made PyTorch free its cache, which a replay without a limit does not.
     reserved = min(int(history.reserved.max()), what_if.run(None).peak_reserved)
     refused = what_if.ends_refused
@@ -317,6 +313,16 @@ def remedies(
     return Found(ordered((*kept, *rest, *others)), note, cause.text, savings(case), need)
 
 
+def _of_leak(kept: tuple[Remedy, ...], case: Case | None) -> Found:
+    """What ends the growth; with any other change the run would only fail later."""
+    if case is None:
+        return Found(kept)
+    cause = kept_cause(case)
+    if cause is None:
+        return Found(kept)
+    return Found(cause.remedies, cause=cause.text)
+
+
 def _put_off(remedies: Sequence[Remedy], found: Explanation, capacity: int, until: str = "") -> tuple[Remedy, ...]:
     """Remedies that end no growth; those that change the run say how long they last.
 
@@ -327,7 +333,7 @@ def _put_off(remedies: Sequence[Remedy], found: Explanation, capacity: int, unti
         until: how long, if another growth is the cause.
     """
     rate = round(sum(growth.bytes_per_step for growth in found.growing))
-    is_known = rate > 0 and sum(growth.bytes for growth in found.growing) >= LEAST_KEPT
+    is_known = rate > 0 and summed_bytes(found.growing) >= LEAST_KEPT
     made = []
     for remedy in remedies:
         puts_off = until
@@ -386,17 +392,16 @@ def _in_the_program(case: Case, settings: Sequence[Remedy]) -> tuple[ProgramCaus
         edits = smaller
     else:
         edits = cause.remedies
-    offers_batch = any("batch" in remedy.change for remedy in edits)
-    offers_checkpoints = any("checkpoint" in remedy.change for remedy in edits)
-    # Do not repeat an exact edit of the program in general terms.
-    rest = []
+    return cause, (*workspace, *smaller, *_not_among(edits, by_hand))
+
+
+def _not_among(edits: Sequence[Remedy], by_hand: Iterable[Remedy]) -> Iterator[Remedy]:
+    """Changes in general terms that no edit of the program makes exactly."""
+    texts = " ".join(edit.change for edit in edits)
+    offered = [what for what in ("batch", "checkpoint") if what in texts]
     for remedy in by_hand:
-        is_offered = (offers_batch and "batch" in remedy.change) or (
-            offers_checkpoints and "checkpoint" in remedy.change
-        )
-        if not is_offered:
-            rest.append(remedy)
-    return cause, (*workspace, *smaller, *rest)
+        if not any(what in remedy.change for what in offered):
+            yield remedy
 
 
 def is_leaking(found: Explanation) -> bool:
@@ -404,7 +409,7 @@ def is_leaking(found: Explanation) -> bool:
 
     For states without a failure, with the criterion by which `verdict` makes them the cause of one.
     """
-    grown = sum(growth.bytes for growth in found.growing)
+    grown = summed_bytes(found.growing)
     return found.requested_bytes is None and grown >= SHARE_OF_LEAK * max(1, found.evidence.live_bytes)
 
 

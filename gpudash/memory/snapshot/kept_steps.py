@@ -152,7 +152,7 @@ class Leak:
         """``remedies``; the edit among them gets the rewrites of everything that keeps something."""
         edit = self.edit(history)
         made = [keeper.rewrite(is_number=_is_number(history, value)) for keeper, value in self.keepers]
-        rewrites = tuple(rewrite for rewrite in made if rewrite is not None)
+        rewrites = tuple(filter(None, made))
         if not edit or len(rewrites) < len(made):
             return tuple(remedies)
         found = []

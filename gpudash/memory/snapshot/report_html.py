@@ -130,7 +130,7 @@ def allocated(found: Explanation) -> list[Block]:
     """Who allocated the memory, with the stacks of the largest call sites and the evidence."""
     parts: list[Block] = []
     if found.owners:
-        parts += [HeadingBlock("Who allocated it"), TableBlock(OWNERS, [_cells(owner) for owner in found.owners])]
+        parts += [HeadingBlock("Who allocated it"), TableBlock(OWNERS, list(map(_cells, found.owners)))]
         if found.rest_owners:
             parts.append(ParagraphBlock(f"{format_bytes(found.rest_bytes)} by {others_text(found.rest_owners)}."))
         parts += [_stack(owner) for owner in found.owners[:SHOWN_STACKS] if owner.stack]
@@ -194,8 +194,9 @@ def curve(history: History, moment: int, capacity: int | None = None) -> PlotSce
         SceneNote(0, 0, "first event", down=18),
         SceneNote(count + 1, 0, moment_text(history, history.last), anchor="end", down=18),
     ]
+    most = format_bytes(int(history.allocated.max()))
     return PlotScene(
-        description=_text(history),
+        description=f"Allocated and reserved memory over {history.count} events, at most {most} allocated",
         across=SceneAxis(0, count + 1),  # before the first event, and after each
         left=SceneAxis(0, ABOVE * top, tuple((share * top, format_bytes(share * top)) for share in shares)),
         items=items,
@@ -234,11 +235,6 @@ def _device(study: DeviceStudy, capacity: int | None) -> list[Block]:
             ParagraphBlock("Light: reserved; dark: allocated.", "soft"),
         ]
     return [*parts, *allocated(found)]
-
-
-def _text(history: History) -> str:
-    most = format_bytes(int(history.allocated.max()))
-    return f"Allocated and reserved memory over {history.count} events, at most {most} allocated"
 
 
 def _area(level: NDArray[np.int64], kind: str) -> SceneArea:

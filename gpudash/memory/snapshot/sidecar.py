@@ -144,7 +144,7 @@ def with_kept_changes(found: Explanation, earlier: Explanation, folder: str, sou
         folder: the program's folder; "" if unknown.
         source: reads lines of the program.
     """
-    if earlier.requested_bytes != found.requested_bytes or any(remedy.patch for remedy in found.remedies):
+    if earlier.requested_bytes != found.requested_bytes or found.patch:
         return found
     changes = (change for remedy in earlier.remedies for change in line_changes(remedy.patch) if change.removed)
     for change in changes:

@@ -170,7 +170,7 @@ def figures(snapshot: Snapshot, studies: Sequence[DeviceStudy]) -> dict[str, Any
         "kind": snapshot.kind,
         "events_in_file": snapshot.events_in_file,
         "compared": compared(studies),
-        "devices": [_device(study) for study in studies],
+        "devices": list(map(_device, studies)),
         "replay": replays,
         "allocator_settings": dict(snapshot.settings),
         "warnings": warnings,
@@ -260,7 +260,7 @@ def _replay(study: DeviceStudy) -> tuple[dict[str, Any], str]:
         "fits": None,
         "failed_at_event": None,
         "words": study.outcome_text,
-        "remedies": [asdict(remedy) for remedy in study.ways],
+        "remedies": list(map(asdict, study.ways)),
     }
     if ran is not None:
         facts |= {

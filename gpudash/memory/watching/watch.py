@@ -290,7 +290,7 @@ class MemoryWatch:
 
     def _allocator(self, sample: Sample) -> None:
         name = self.memory_of(sample.device or "")
-        allocated, reserved = (sample.values.get(key) for key in ("allocated_bytes", "reserved_bytes"))
+        allocated, reserved = map(sample.values.get, ("allocated_bytes", "reserved_bytes"))
         if name is None or not isinstance(allocated, int | float) or not isinstance(reserved, int | float):
             return
         self._memory(name).idle = max(0, int(reserved - allocated))

@@ -51,7 +51,7 @@ def needed_of(cell: str, earlier: Sequence[str]) -> str:
         if not isinstance(statement, (*_CONDITIONAL, ast.AugAssign)):
             wanted -= binds  # what was bound before is overwritten here
         wanted |= _used([statement])
-    lines = [ast.unparse(statement) for statement in reversed(kept)]
+    lines = list(map(ast.unparse, reversed(kept)))
     return "\n".join([*lines, '__all__ = [name for name in globals() if not name.startswith("__")]', ""])
 
 
@@ -71,7 +71,7 @@ def _bound(statement: ast.stmt) -> set[str]:
         return {(alias.asname or alias.name).partition(".")[0] for alias in statement.names}
     found = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     inner = (node for node in ast.iter_child_nodes(statement) if isinstance(node, ast.stmt))
-    return found.union(*(_bound(node) for node in inner))
+    return found.union(*map(_bound, inner))
 
 
 def _changes(statement: ast.stmt) -> str | None:

@@ -112,7 +112,7 @@ class CardAnswers(list[CardAnswer]):
     """The answers for several cards, in the order requested."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
-        super().__init__(_card_answer(row) for row in document["cards"])
+        super().__init__(map(_card_answer, document["cards"]))
         self._document = document
 
     def __bool__(self) -> bool:
@@ -221,7 +221,9 @@ def predict_cell(
                 return fits(command, cards, steps=steps, time_limit_s=time_limit_s)
             return PredictedCell.of(estimate(command, card=cards, steps=steps, time_limit_s=time_limit_s).document)
         except PredictionError as error:
-            raise PredictionError(re.sub(rf"{re.escape(folder)}/\S+:\d+", _place_found, str(error))) from None
+            raise PredictionError(
+                re.sub(rf"{re.escape(folder)}/\S+:\d+", lambda found: _place(found[0]), str(error))
+            ) from None
 
 
 def _answer_of(target: Target, flags: Sequence[str], steps: int, time_limit_s: float | None) -> Mapping[str, Any]:
@@ -292,10 +294,6 @@ def _named(build: Callable[..., Any]) -> Iterator[str]:
         yield f"{file}:{name}"
     else:
         raise ValueError(f"{name}() was typed in, and no file has it: put it into one, and give its name.")
-
-
-def _place_found(match: re.Match[str]) -> str:
-    return _place(match[0])
 
 
 def _place(where: str) -> str:

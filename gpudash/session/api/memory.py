@@ -24,7 +24,7 @@ from gpudash.memory.snapshot.reading.reader import snapshot_of
 from gpudash.memory.snapshot.report_html import allocated, cause, curve, filled
 from gpudash.session.api.cells import with_cell_names
 from gpudash.system.foreign_files import source_line
-from gpudash.telemetry.explanation import Explanation, Owner, site_name
+from gpudash.telemetry.explanation import Explanation, site_name
 from gpudash.units import format_bytes, format_duration
 
 MOST_EVENTS = 400_000
@@ -126,7 +126,7 @@ class Measurement:
         moment = first + int(np.argmax(levels)) - 1
         self.explanation = explain_history(history, moment, source=line_of_source)
         self.by_category = self.explanation.by_category
-        self.by_line = {_place(owner): owner.bytes for owner in self.explanation.owners}
+        self.by_line = {site_name(one.file, one.line, one.name): one.bytes for one in self.explanation.owners}
         scene = curve(history, moment)
         if scene is not None:
             self._drawing = DrawingBlock(svg(scene))
@@ -319,7 +319,3 @@ def require_torch() -> None:
     """Raise `NothingKnownError` if torch is not installed."""
     if sys.modules.get("torch") is None and importlib.util.find_spec("torch") is None:
         raise NothingKnownError(NO_TORCH)
-
-
-def _place(owner: Owner) -> str:
-    return site_name(owner.file, owner.line, owner.name)

@@ -13,7 +13,7 @@ from typing import Any
 from gpudash.memory.explaining.explanation_text import in_columns
 from gpudash.session.api.memory import require_gpu
 from gpudash.system.foreign_text import visible
-from gpudash.units import format_bytes, format_count
+from gpudash.units import format_bytes, format_count, summed_bytes
 
 MOST_OBJECTS = 200_000
 """How many objects are followed from one name; a larger container is counted up to there."""
@@ -61,14 +61,14 @@ class HeldMemory:
     allocated_bytes: int
 
     def __str__(self) -> str:
-        return "\n".join([self.headline, *in_columns([holder_cells(holder) for holder in self.holders])])
+        return "\n".join([self.headline, *in_columns(list(map(holder_cells, self.holders)))])
 
     __repr__ = __str__
 
     @property
     def headline(self) -> str:
         """The total, in a sentence."""
-        named = sum(holder.bytes for holder in self.holders)
+        named = summed_bytes(self.holders)
         held = f"Tensors hold {format_bytes(self.allocated_bytes)}; {format_bytes(named)} of it by these names"
         if named >= _NEARLY_ALL * self.allocated_bytes:
             return f"{held}."
@@ -76,14 +76,14 @@ class HeldMemory:
 
     def to_dict(self) -> dict[str, Any]:
         """The holders as dicts, lists, numbers and text."""
-        return {"allocated_bytes": self.allocated_bytes, "holders": [vars(holder) for holder in self.holders]}
+        return {"allocated_bytes": self.allocated_bytes, "holders": list(map(vars, self.holders))}
 
     def to_html(self) -> str:
         """The holders as an HTML fragment, which a notebook displays."""
         from gpudash.drawing.page import ParagraphBlock, TableBlock, fragment
 
         columns = (("name", False), ("holds", True), ("what", False), ("freed by", False))
-        rows = [holder_cells(holder) for holder in self.holders]
+        rows = list(map(holder_cells, self.holders))
         return fragment([ParagraphBlock(self.headline, "cause"), TableBlock(columns, rows)])
 
     _repr_html_ = to_html
@@ -175,7 +175,7 @@ def _allocated() -> int:
     backend = simulating.backend()
     if backend is not None:
         return sum(int(backend.module.memory_allocated(card.index)) for card in backend.cards)
-    return sum(torch.cuda.memory_allocated(index) for index in range(torch.cuda.device_count()))
+    return sum(map(torch.cuda.memory_allocated, range(torch.cuda.device_count())))
 
 
 def holder_cells(holder: MemoryHolder) -> tuple[str, str, str, str]:

@@ -209,7 +209,7 @@ def both_trained(runs: Sequence[Run]) -> tuple[str, Tone, str]:
 def precisions(runs: Sequence[Run]) -> tuple[str, Tone, str]:
     """The memory of bf16 and fp16, and what they do to the loss."""
     peaks = [run["memory"]["peak_allocated_bytes"] for run in runs]
-    losses = [run_loss(run) for run in runs]
+    losses = list(map(run_loss, runs))
     if None in peaks or None in losses:
         return "Not every run has a peak and a loss, so there is nothing to compare.", "plain", ""
     share = 1 - peaks[1] / peaks[0]

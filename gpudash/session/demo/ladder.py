@@ -14,7 +14,7 @@ from gpudash.session.predicting.ghosts import BY_LIFE
 from gpudash.specs import Spec, TrainingSpec
 from gpudash.specs.model import ModelSpec
 from gpudash.specs.model_names import find_model
-from gpudash.units import GIB, format_bytes
+from gpudash.units import GIB, format_bytes, summed_bytes
 
 CARD_BYTES = 4 * GIB
 """The card that the model should fit: a small one, too small for the first rungs."""
@@ -147,7 +147,7 @@ def _picture(
             figure = format_bytes(found.needed) if found.estimate is not None else "not predicted"
         text = rung.label
         code.append(CodeLine(str(place) if place else "", text, figure, state, over))
-        total = in_unit(sum(block.bytes for block in blocks), unit) if blocks else " "
+        total = in_unit(summed_bytes(blocks), unit) if blocks else " "
         columns.append(StageColumn(rung.short, blocks, state, total, failed=over))
     tone: Tone = "plain"
     remark = ""
@@ -206,7 +206,7 @@ def _blocks(result: RungResult) -> tuple[StageBlock, ...]:
         return ()
     found = [StageBlock(CONTEXT, float(estimate.overhead_bytes), CONTEXT)]
     found += [StageBlock(name, float(estimate.by_category.get(name, 0)), name) for name in BY_LIFE]
-    rest = (estimate.needed_bytes or 0) - sum(block.bytes for block in found)
+    rest = (estimate.needed_bytes or 0) - summed_bytes(found)
     found.append(StageBlock("idle", max(0.0, rest), "idle"))
     return tuple(block for block in found if block.bytes > 0)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from gpudash.drawing.stages import StageBlock, StageChart, StageColumn, in_unit, sampled, size_text, unit_for
+from gpudash.units import summed_bytes
 from gpudash.workloads.lines.trace import ENDED, LineBlock, LineFailure, LineMoment, LinesTrace
 
 Tone = Literal["plain", "warn", "wrong", "good"]
@@ -375,10 +376,10 @@ def combined(held: Sequence[StageBlock], most: int = MOST_BLOCKS) -> tuple[Stage
         held: the blocks.
         most: number of blocks that may remain.
     """
-    whole = sum(block.bytes for block in held)
+    whole = summed_bytes(held)
     least = 0.005 * max((block.bytes for block in held), default=0.0)
     found = [block for block in held if block.bytes >= least]
-    if whole - sum(block.bytes for block in found) >= SMALL * whole:
+    if whole - summed_bytes(found) >= SMALL * whole:
         found = list(held)
     if len(found) <= most:
         return tuple(found)
@@ -387,7 +388,7 @@ def combined(held: Sequence[StageBlock], most: int = MOST_BLOCKS) -> tuple[Stage
     remark = ""
     if len(others) == 2:
         remark = f"{others[0].name}, {others[1].name}"
-    rest = StageBlock(f"{len(others)} more", sum(block.bytes for block in others), others[0].kind, remark=remark)
+    rest = StageBlock(f"{len(others)} more", summed_bytes(others), others[0].kind, remark=remark)
     return (*(block for block in found if block in by_size[: most - 1]), rest)
 
 

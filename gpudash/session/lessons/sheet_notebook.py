@@ -81,7 +81,7 @@ def notebook(lessons: Sequence[Lesson], sheet: Sheet) -> str:
         cells.append(_text(f"## {lesson.title}\n\n{lesson.about}."))
         for scene in lesson.scenes:
             cells.append(_text(_question_text(scene, kept.get(scene.title))))
-            cells += [_code(text) for text in _codes(scene, kept.get(scene.title))]
+            cells += list(map(_code, _codes(scene, kept.get(scene.title))))
     for number, cell in enumerate(cells):
         cell["id"] = f"cell-{number}"
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}

@@ -117,6 +117,10 @@ class Machine:
             by_torch = self._torch_gpus(self.cuda_order(), self.torch)
         return *self._monitor.gpus, *by_torch, *self.simulated.gpus
 
+    def gpu(self, uuid: str | None) -> Gpu | None:
+        """The GPU with a UUID; ``None`` where there is none."""
+        return next((gpu for gpu in self.gpus if gpu.uuid == uuid), None)
+
     @property
     def host_capacity_source(self) -> str:
         """What limits host memory: "RAM", or the name of a container's limit."""
@@ -417,8 +421,8 @@ class Machine:
         self._linked = (gpus, names)
         for name, uuid in names.items():
             self._store.link(name, uuid)
-        text = ", ".join(_listed(gpu) for gpu in gpus) or "no GPU"
-        details = {"gpus": [asdict(gpu) for gpu in gpus], "torch_names": names}
+        text = ", ".join(map(_listed, gpus)) or "no GPU"
+        details = {"gpus": list(map(asdict, gpus)), "torch_names": names}
         return Note(time_s=time_s, topic=Topic.GPUS, text=text, details=details)
 
 

@@ -326,7 +326,7 @@ def devices_of(spec: Spec, machine: Machine) -> tuple[Device, ...]:
     Raises:
         ValueError: one sentence, when one of them is not there or cannot be used.
     """
-    return tuple(machine.find(name) for name in spec.device_names)
+    return tuple(map(machine.find, spec.device_names))
 
 
 def check(spec: Spec, device: Device, memory_cap: MemoryCap | None, devices: Sequence[Device] = ()) -> None:

@@ -195,7 +195,7 @@ class SimulatedGpus:
             card_of(index, card, others=None if index else others, settings=self.settings)
             for index, card in enumerate(wanted)
         )
-        self._own = tuple(ShownCard.of(card) for card in self.cards)
+        self._own = tuple(map(ShownCard.of, self.cards))
         self._given = len(self.cards)
         self._list()
 

@@ -192,7 +192,7 @@ class _Printed:
         lines = self._end.decode(errors="replace").split("\n")
         # A progress bar overwrites its own line.
         shown = [line.rstrip().rpartition("\r")[2] for line in lines]
-        return [line for line in shown if line][-LAST_LINES:]
+        return list(filter(None, shown))[-LAST_LINES:]
 
     def _read(self) -> None:
         with self._stream:
@@ -504,10 +504,12 @@ class Attempt:
             why = f"No prediction can be made in this program's Python: {message['message'].rstrip('.')}."
             self._failure = NotFollowed(Problem("unavailable", why))
 
+    def _answers(self) -> list[Mapping[str, Any]]:
+        return [process.answer for process in self._processes if process.answer is not None]
+
     def _followed(self, *, ended: bool = False) -> FollowedRun | None:
         """The answers, once every rank has sent one; those there are, once the program has ended."""
-        answers = [process.answer for process in self._processes if process.answer is not None]
-        answers = [answer for answer in answers if answer["cards"]]
+        answers = [answer for answer in self._answers() if answer["cards"]]
         # A process that reports its end has not ended yet: it may still fail, and its answer is then of half a run.
         if not answers or (not ended and any(answer["ended"] for answer in answers)):
             return None  # its exit code says whether it came to its end
@@ -581,8 +583,7 @@ class Attempt:
         if self._launch.is_aside:
             send_in_turn(program, [(signal.SIGKILL, KILLED_S)], self._pids)
             return
-        answers = [process.answer for process in self._processes if process.answer is not None]
-        if self._unwinds or any(answer["ended"] for answer in answers):
+        if self._unwinds or any(answer["ended"] for answer in self._answers()):
             with suppress(subprocess.TimeoutExpired):  # it is about to end by itself
                 program.wait(TERMINATE_S)
         patience = [(signal.SIGINT, SHUTDOWN_S), (signal.SIGTERM, TERMINATE_S), (signal.SIGKILL, KILLED_S)]
@@ -608,7 +609,7 @@ def send_in_turn(
         # List the processes again for each signal: some may have been started since, as by a handler of SIGINT.
         for process in _tree(program.pid, others()):
             there[process.pid] = process
-        alive = [process for process in there.values() if runs(process)]
+        alive = list(filter(runs, there.values()))
         if program.poll() is not None and not alive and not _has_members(program.pid):
             return
         with suppress(ProcessLookupError, PermissionError):

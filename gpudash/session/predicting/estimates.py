@@ -233,7 +233,7 @@ class Estimates:
         longest_s: float | None = None,
         split: bool = False,
     ) -> int:
-        targets = [self.target(name) for name in names]
+        targets = list(map(self.target, names))
         whole = {
             **message,
             "target": _plain(self.capped_target(device, cap)),
@@ -311,14 +311,16 @@ def _room_on(device: Device, machine: Machine, store: Store) -> Target:
         raise ValueError(f"What a run takes of {device.name} is not predicted: its allocator is not CUDA's.")
     settings = AllocatorSettings.parse(allocator_text())
     free = machine.latest(device.uuid, "free_bytes")
-    reserved, allocated = (_allocator_bytes(store, name, device.name) for name in ("reserved_bytes", "allocated_bytes"))
+    with store.lock:
+        reserved = store.latest("allocator", "reserved_bytes", device.name).size
+        allocated = store.latest("allocator", "allocated_bytes", device.name).size
     idle = 0
     if reserved is not None and allocated is not None:
         idle = reserved - allocated
     own = machine.own_bytes(device.uuid)
     # Either will do: NVML may not report a process's memory, and a run without tensors has a context all the same.
     opened = bool(own) or bool(reserved)  # the context of a run in its own process is gone, and so is what it reserved
-    gpu = next((gpu for gpu in machine.gpus if gpu.uuid == device.uuid), None)
+    gpu = machine.gpu(device.uuid)
     architecture = architecture_of(gpu)
     pcie = None
     if gpu is not None and gpu.pcie_generation is not None and gpu.pcie_width is not None:
@@ -398,8 +400,3 @@ def empty_target(card: SimulatedCard, settings: AllocatorSettings) -> Target:
         architecture=architecture_of(gpu),
         product=gpu.product,
     )
-
-
-def _allocator_bytes(store: Store, metric: str, device: str) -> int | None:
-    with store.lock:
-        return store.latest("allocator", metric, device).size

@@ -310,7 +310,7 @@ def found_text(found: tuple[Remedy, ...], note: str) -> str:
     """The result in one sentence."""
     if not found:
         return note or NONE_FOUND
-    first = ", ".join(_with_peak(remedy) for remedy in alike(found)[:3])
+    first = ", ".join(map(_with_peak, alike(found)[:3]))
     return f"{failure_title(found[:1])}: {first}."
 
 

@@ -147,7 +147,7 @@ class ScriptPredictions:
     def _targets(self, request: WatchRequest) -> list[Target]:
         """The cards that the script finds: the simulated ones of the request, else this machine's GPU."""
         if request.simulate:
-            return [self._estimates.empty_target(card) for card in request.simulate]
+            return list(map(self._estimates.empty_target, request.simulate))
         try:
             return [self._estimates.target("cuda:0")]
         except ValueError:

@@ -42,7 +42,7 @@ from gpudash.telemetry.recording.retention import (
     trash_folder,
 )
 from gpudash.telemetry.recording.schema import SUFFIX, TRACE_SUFFIX, traces_of
-from gpudash.units import listed
+from gpudash.units import listed, summed_bytes
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -112,12 +112,12 @@ class Library:
     @property
     def bytes(self) -> int:
         """Total size of the recordings, without the trash."""
-        return sum(entry.bytes for entry in self.entries)
+        return summed_bytes(self.entries)
 
     @property
     def trash_bytes(self) -> int:
         """Total size of the recordings in the trash."""
-        return sum(entry.bytes for entry in self.trash)
+        return summed_bytes(self.trash)
 
 
 class LibraryWatcher:

@@ -61,7 +61,7 @@ def write_steps(folder: Path, steps: Sequence[tuple[int, int]]) -> None:
     """
     path = folder / STEPS_NAME
     if steps:
-        write_json(path, [list(step) for step in steps[-MOST_STEPS:]], indent=None)
+        write_json(path, list(map(list, steps[-MOST_STEPS:])), indent=None)
     else:
         path.unlink(missing_ok=True)
 

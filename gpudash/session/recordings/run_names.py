@@ -165,7 +165,7 @@ def _program(command: object, *, arguments: bool = True) -> str:
     """A command as text: its script or program and its arguments."""
     argv = []
     if isinstance(command, Sequence) and not isinstance(command, str):
-        argv = [str(word) for word in command]
+        argv = list(map(str, command))
     if not argv or not argv[0]:
         return "program"
     name = program_name(argv)

@@ -85,12 +85,17 @@ def _outline(store: Store, view: RunView) -> tuple[int | None, ...]:
     return ()
 
 
+def uuid_of(store: Store, device: str) -> str | None:
+    """The GPU with readings that torch calls ``device``; ``None`` where there is none."""
+    uuids = (key[2] for key, _series in store.curves() if key[0] == "gpu" and key[2] is not None)
+    return next((uuid for uuid in uuids if store.torch_name(uuid) == device), None)
+
+
 def _memory_keys(store: Store, device: str) -> list[Key]:
     """Where the memory of a run on ``device`` is read, most informative first."""
     if device == "cpu":
         return [("host", "process_bytes", None)]
-    uuids = (key[2] for key, _series in store.curves() if key[0] == "gpu" and key[2] is not None)
-    uuid = next((uuid for uuid in uuids if store.torch_name(uuid) == device), None)
+    uuid = uuid_of(store, device)
     own: Key = ("allocator", "allocated_bytes", device)
     if uuid is None:
         return [own]

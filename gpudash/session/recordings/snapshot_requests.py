@@ -89,9 +89,7 @@ class SnapshotRequests:
         from gpudash.memory.snapshot.history.history import History
         from gpudash.memory.snapshot.history.requests import log_of
 
-        number = address_of(device).partition(":")[2]
-        named = [one for one in snapshot.devices if str(one.index) == number]
-        history = History((named or list(snapshot.devices))[0], snapshot.annotations)
+        history = History(snapshot.device_called(address_of(device)), snapshot.annotations)
         if history.is_recorded and history.time_s(0) is not None:
             self._logs.put(device, log_of(history, self._began_wall_s))
 

@@ -168,7 +168,7 @@ class SshFleet(AnyFleet):
 
     def _poll(self) -> None:
         found = (gpu for machine in self.machines for gpu in _gpus(machine))
-        gpus = tuple(sorted((self._energy.metered(gpu) for gpu in found), key=fullest_first))
+        gpus = tuple(sorted(map(self._energy.metered, found), key=fullest_first))
         warnings = [warning for gpu in gpus if not gpu.stale for warning in self._of(gpu)]
         if gpus:
             warnings += _of_hosts(self.machines)  # without GPUs, `problem` has the reason
@@ -189,7 +189,7 @@ def read_machines(given: Iterable[str]) -> list[SshHost]:
         ValueError: one sentence, if one is not an address.
     """
     texts = (text if text.startswith(PREFIX) else f"{PREFIX}//{text}" for text in given)
-    return list(dict.fromkeys(read_host(text) for text in texts))
+    return list(dict.fromkeys(map(read_host, texts)))
 
 
 def _gpus(machine: RemoteMachine) -> Iterable[FleetGpu]:

@@ -162,7 +162,7 @@ class Readings:
         return time_s
 
     def _devices(self, data: Mapping[str, Any], arrival_s: float) -> Note:
-        self.gpus = tuple(_gpu(facts) for facts in list(data["gpus"])[:MOST_GPUS])
+        self.gpus = tuple(map(_gpu, list(data["gpus"])[:MOST_GPUS]))
         code = data.get("problem")
         if self.gpus:
             self.gpu_problem = None
@@ -172,7 +172,7 @@ class Readings:
             text = f"no GPU: {self.gpu_problem}"
         self.driver_fails = not self.gpus and code not in _NOTHING_THERE
         names = {f"GPU {gpu.number}": gpu.uuid for gpu in self.gpus}  # torch's names for them there are unknown
-        details = {"gpus": [asdict(gpu) for gpu in self.gpus], "torch_names": names}
+        details = {"gpus": list(map(asdict, self.gpus)), "torch_names": names}
         self.arrived(arrival_s)
         return Note(time_s=arrival_s, topic=Topic.GPUS, text=text, details=details)
 
@@ -205,7 +205,7 @@ def _gpu(facts: Mapping[str, Any]) -> Gpu:
     uuid = plain(str(facts["uuid"]), 96)
     if not uuid:
         raise ValueError("no identity")
-    major, minor = (_small(number) for number in facts.get("cuda_capability") or (None, None))
+    major, minor = map(_small, facts.get("cuda_capability") or (None, None))
     generation, width, index = (_small(facts.get(name)) for name in ("pcie_generation", "pcie_width", "nvml_index"))
     return Gpu(
         nvml_index=index or 0,

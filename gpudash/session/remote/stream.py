@@ -76,7 +76,7 @@ class Incoming(Replay):
         bad = []
         if self._bad:
             bad = [f"{self._bad} lines of the stream make no sense and are left out"]
-        return [*super().notices, *bad, *(text for text in (self._recorder.failed, self._ended) if text)]
+        return [*super().notices, *bad, *filter(None, (self._recorder.failed, self._ended))]
 
     def close(self) -> bool:
         """Stop reading and remove the private file; false if a thread did not end in time."""

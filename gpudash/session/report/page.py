@@ -49,7 +49,7 @@ from gpudash.telemetry.plots import (
 from gpudash.telemetry.ranks.rows import FIGURES, parameters_text, places_of
 from gpudash.telemetry.recording.facts import RunText, run_text, run_title, standing_marks
 from gpudash.telemetry.recording.reading import open_recording
-from gpudash.telemetry.records import OF_LOSS, Marker, Note, Warning, number_in
+from gpudash.telemetry.records import OF_LOSS, Note, Warning, number_in
 from gpudash.telemetry.results.outcome import STAGE_COLUMNS, outcome_rows, predicted_step, stage_cells
 from gpudash.telemetry.runs import ENDINGS, WATCH, RunView, item_of, whose_peak
 from gpudash.telemetry.store import Store
@@ -430,7 +430,8 @@ def _plots(replay: Replay, run: RunView | None, uuid: str | None) -> list[Block]
     start, end = _span(replay, run)
     drawn: list[Block] = []
     if start < end:
-        marks = sorted((mark for mark in standing_marks(store.markers) if start <= mark.time_s <= end), key=_time)
+        marks = [mark for mark in standing_marks(store.markers) if start <= mark.time_s <= end]
+        marks.sort(key=lambda mark: mark.time_s)
         own = None
         if run is not None:
             own = run.began_s, store.newest_s if run.ended_s is None else run.ended_s
@@ -442,10 +443,6 @@ def _plots(replay: Replay, run: RunView | None, uuid: str | None) -> list[Block]
             found = figure(plot, curves, marks, (start, end), labelled=not drawn)
             drawn += [] if found is None else [found]
     return drawn or [ParagraphBlock("There are no readings to draw.")]
-
-
-def _time(mark: Marker) -> float:
-    return mark.time_s
 
 
 def _metrics(run: RunView) -> TableBlock:

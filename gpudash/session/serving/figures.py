@@ -22,7 +22,7 @@ from gpudash.memory.watching.levels import HOST
 from gpudash.session.serving import catalogue as names
 from gpudash.session.serving.catalogue import CATALOGUE, READINGS, ServedMetric
 from gpudash.telemetry.readings import NEVER_READ, Reading
-from gpudash.telemetry.records import Note, RunStarted, State, Topic, Warning
+from gpudash.telemetry.records import RunStarted, State, Topic, Warning
 from gpudash.telemetry.runs import RunView, Status
 from gpudash.telemetry.store import Store
 
@@ -253,11 +253,11 @@ def _rank_names(run: RunView | None) -> Sequence[str]:
     size = _world_size(run)
     if size > MOST_RANKS:
         return ENVELOPE
-    return [str(rank) for rank in range(size)]
+    return list(map(str, range(size)))
 
 
 def _world_size(run: RunView) -> int:
-    ranks = next((note for note in reversed(run.notes) if isinstance(note, Note) and note.topic == Topic.RANKS), None)
+    ranks = run.note(Topic.RANKS)
     size = None
     if ranks is not None:
         size = ranks.details.get("world_size")
@@ -411,7 +411,7 @@ def _family(served: ServedMetric, rows: Rows) -> Metric:
     kind = CounterMetricFamily if served.kind == "counter" else GaugeMetricFamily
     metric = kind(served.name, served.help_text, labels=served.labels)
     for labels, value in rows:
-        metric.add_metric([_text(label) for label in labels], value)
+        metric.add_metric(list(map(_text, labels)), value)
     return metric
 
 

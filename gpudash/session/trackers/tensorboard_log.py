@@ -154,7 +154,7 @@ def _events(run: _TrackedRun, number: int, began_s: float) -> Iterator[Event]:
             steps.setdefault(point.step, {})[point.tag] = point
     losses = run.losses
     training = [tag for tag in losses if not is_validation(tag)]
-    validation = [tag for tag in losses if is_validation(tag)]
+    validation = list(filter(is_validation, losses))
     several = [*training[1:], *validation[1:]][:MOST_LOSSES]
     last_step = max(steps)
     for step, at in steps.items():

@@ -512,7 +512,7 @@ def died(failures: Sequence[RankFailure], errors: Sequence[Raised]) -> RankFailu
         errors: exceptions of the ranks.
     """
     ended = [one for one in failures if one.code not in (0, _ENDED_BY_LAUNCHER)]
-    silent = [failure for failure in ended if not any(failure.is_of(error) for error in errors)]
+    silent = [failure for failure in ended if not any(map(failure.is_of, errors))]
     if silent:
         return silent[-1]
     return None

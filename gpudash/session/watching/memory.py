@@ -22,6 +22,7 @@ from gpudash.sources.simulated_gpus import MirroredCard
 from gpudash.system.foreign_files import source_line
 from gpudash.telemetry.explanation import Growth, Part
 from gpudash.telemetry.records import Event, Note, Topic, number_in
+from gpudash.units import summed_bytes
 
 if TYPE_CHECKING:
     from gpudash.agent.wire import Message
@@ -84,7 +85,7 @@ class _Stacks:
 
     def add(self, number: str, frames: Iterable[Frame]) -> None:
         """Store a stack."""
-        stack = tuple(self._shared(frame) for frame in frames)
+        stack = tuple(map(self._shared, frames))
         self._stacks.pop(number, None)  # a reused number is among the newest
         self._stacks[number] = stack
         self.bytes += _STACK_BYTES + len(number) + _PLACE_BYTES * len(stack)
@@ -231,7 +232,7 @@ class WatchedMemory:
     def _bound_stacks(self) -> None:
         """Drop older stacks if all of them exceed `MOST_STACK_BYTES`."""
         stacks = [process.stacks for process in self._processes.values()]
-        while sum(one.bytes for one in stacks) > MOST_STACK_BYTES:
+        while summed_bytes(stacks) > MOST_STACK_BYTES:
             max(stacks, key=lambda one: one.bytes).drop_older_half()
 
     def take_held(self, pid: int, message: Message) -> None:
@@ -380,7 +381,7 @@ class WatchedMemory:
         reserved = sum(int(process.figures[device]["reserved_bytes"]) for process in users)
         context = None
         if ours:
-            context = sum(process.bytes for process in ours) - reserved
+            context = summed_bytes(ours) - reserved
         strangers = (one for one in around.processes if one not in ours and one.pid not in started)
         others = (*children, *strangers)
         # If known for all, this is better than the difference of two readings of different moments.
@@ -400,7 +401,7 @@ class WatchedMemory:
             others = [one for one in around.processes if one.pid not in self._processes]
             if not gpu.total_bytes or not others:
                 continue
-            share = sum(one.bytes for one in others) / gpu.total_bytes
+            share = summed_bytes(others) / gpu.total_bytes
             if share > fullest:
                 fullest = share
                 text = holders_text(others, gpu.total_bytes)

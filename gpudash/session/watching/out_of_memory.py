@@ -181,7 +181,7 @@ class FlightRecorder:
             OSError: if the folder cannot be written.
         """
         folder = self._folder()
-        patch = next((remedy.patch for remedy in explanation.remedies if remedy.patch), "")
+        patch = explanation.patch
         if patch:
             with written_whole(folder / PATCH_NAME, private=True) as part:
                 part.write_bytes(patch.encode())
@@ -278,7 +278,7 @@ def explanation_of(snapshot: Snapshot, refused: Refused) -> Explanation:
     from gpudash.memory.snapshot.sidecar import Sidecar
 
     index = int(refused.device.partition(":")[2] or 0)
-    device = next((device for device in snapshot.devices if device.index == index), None)
+    device = snapshot.device(index)
     if device is None:
         raise ValueError(f"The snapshot holds nothing of {refused.device}.")
     requested = refused.requested_bytes
@@ -401,7 +401,7 @@ class OutOfMemoryReports:
         news.note(Topic.OUT_OF_MEMORY, f"Memory of {device} ran out{text}.{problem}", device=device, pid=peer.pid)
         snapshot = self._staged(message.get("snapshot"))
         uuid = self._wiring.machine.memory_of(memory.name_of(device))
-        gpu = next((gpu for gpu in self._wiring.machine.gpus if gpu.uuid == uuid), None)
+        gpu = self._wiring.machine.gpu(uuid)
         capacity, step = message.get("capacity_bytes"), message.get("step")
         allowed = message.get("allowed_bytes")
         around = memory.surroundings(device, peer.pid, message.get("others"))

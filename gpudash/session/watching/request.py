@@ -114,7 +114,7 @@ class WatchRequest:
             "command": list(self.command),
             "folder": str(self.folder or Path.cwd()),
             "environment": dict(self.environment),
-            "simulate": [written(card) for card in self.simulate],
+            "simulate": list(map(written, self.simulate)),
             "simulate_others": self.simulate_others,
             "memory_history": self.memory_history,
         }

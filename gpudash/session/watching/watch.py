@@ -330,7 +330,7 @@ class Watching:
             self._hear()
             if self._is_due("output", OUTPUT_PERIOD_S):
                 self._report_output()
-            alive = [process for process in alive if runs(process)]
+            alive = list(filter(runs, alive))
             stop = self._stopping.progress
             if stop is not None and not stop.next and stop.waited_s > KILLED_S:
                 break
@@ -397,7 +397,7 @@ class Watching:
         """
         machine = self._wiring.machine
         uuid = machine.memory_of(self._memory.name_of(device))
-        gpu = next((gpu for gpu in machine.gpus if gpu.uuid == uuid), None)
+        gpu = machine.gpu(uuid)
         cards = len(self._request.simulate) or len(machine.cuda_order().gpus)
         target = Target(found.device, found.capacity_bytes, architecture=architecture_of(gpu), product=found.product)
         index = device.partition(":")[2]
@@ -508,7 +508,7 @@ class Watching:
         environment = {**os.environ, **self._request.environment}
         agent = {
             **self._hearing.config(history=self._request.memory_history),
-            "simulate": [written(card) for card in self._request.simulate],
+            "simulate": list(map(written, self._request.simulate)),
             "simulate_others": self._request.simulate_others,
             "as_cuda": self._request.as_cuda,
             "period_s": 0.1,

@@ -43,7 +43,7 @@ def as_images(given: Arguments) -> dict[str, Any]:
     found = dict(given)
     for name in PER_AXIS:
         numbers = list(given[name])
-        found[name] = [int(number) for number in (numbers * axes if len(numbers) == 1 else numbers)]
+        found[name] = list(map(int, numbers * axes if len(numbers) == 1 else numbers))
     if axes > 1:
         return found
     for name, before in zip(PER_AXIS, (1, 0, 1, 0), strict=True):

@@ -87,7 +87,7 @@ class Scratch:
         # A plan other than the first may win; it allocates no more than the benchmark did.
         self.note_unknown(max(0, answer.tried - answer.workspace))
         # In a script, 0 marks where the results are allocated.
-        taken = tuple(size for size in (answer.workspace,) if size)
+        taken = tuple(filter(None, (answer.workspace,)))
         key = f"{capability} {question}"
         if not question["benchmark"] or key in self._timed:
             return taken
@@ -165,9 +165,9 @@ def question_of(given: Arguments, part: str, made: Sequence[int], layout: torch.
         "w": w,
         "y": y,
         "last": layout != torch.contiguous_format,
-        "padding": [int(size) for size in padding],
-        "stride": [int(size) for size in stride],
-        "dilation": [int(size) for size in dilation],
+        "padding": list(map(int, padding)),
+        "stride": list(map(int, stride)),
+        "dilation": list(map(int, dilation)),
         "benchmark": bool(torch.backends.cudnn.benchmark),
         "deterministic": bool(torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled()),
         "tf32": bool(torch._C._get_cudnn_allow_tf32()),

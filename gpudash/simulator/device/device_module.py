@@ -481,7 +481,7 @@ class DeviceModule(MemoryModule):
         torch.default_generator.set_state(new_state)
 
     def get_rng_state_all(self) -> list[torch.Tensor]:
-        return [self.get_rng_state(index) for index in range(self.device_count())]
+        return list(map(self.get_rng_state, range(self.device_count())))
 
     def set_rng_state_all(self, new_states: Sequence[torch.Tensor]) -> None:
         for index, state in enumerate(new_states):

@@ -319,7 +319,7 @@ class KnownIntegers:
     def computed(self, plan: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """The result of an operation on its arguments' numbers, on the CPU; ``None`` if one of them is unknown."""
         try:
-            inner = [self._inward(value) for value in args]
+            inner = list(map(self._inward, args))
             named = {name: self._inward(value) for name, value in kwargs.items()}
         except UnknownIntegerError:
             return None
@@ -366,7 +366,7 @@ class KnownIntegers:
                 raise UnknownIntegerError
             return known
         if isinstance(value, (list, tuple)):
-            return [self._inward(item) for item in value]
+            return list(map(self._inward, value))
         if isinstance(value, torch.device) and value.type == DEVICE:
             return _CPU
         return value

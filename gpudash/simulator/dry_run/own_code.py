@@ -305,13 +305,7 @@ def checkpoints_without_numbers(kept: KeptCheckpoints | None = None) -> Iterator
             found = kept.find(file)
         if kept is not None and found is not None:
             return kept.loaded(found, kwargs.get("map_location", args[0] if args else None))
-        # mmap is given, or it is a stream: leave the call as the code wrote it.
-        if "mmap" in kwargs or not isinstance(file, (str, os.PathLike)):
-            return original(file, *args, **kwargs)
-        try:
-            return original(file, *args, mmap=True, **kwargs)
-        except RuntimeError:  # it has the format of before torch 1.6, which cannot be mapped
-            return original(file, *args, **kwargs)
+        return _mapped(original, file, *args, **kwargs)
 
     with Replacements() as replaced:
         replaced.put_all(torch, {"load": load_mapped, "save": save_sizes})
@@ -319,6 +313,17 @@ def checkpoints_without_numbers(kept: KeptCheckpoints | None = None) -> Iterator
         if files is not None:
             replaced.put_all(files, dict.fromkeys(_WRITING, save_nothing))
         yield
+
+
+def _mapped(load: Callable[..., Any], file: Any, *args: Any, **kwargs: Any) -> Any:
+    """What ``load`` returns for a file, mapped if the code leaves that open and the file can be."""
+    # mmap is given, or it is a stream: leave the call as the code wrote it.
+    if "mmap" in kwargs or not isinstance(file, (str, os.PathLike)):
+        return load(file, *args, **kwargs)
+    try:
+        return load(file, *args, mmap=True, **kwargs)
+    except RuntimeError:  # it has the format of before torch 1.6, which cannot be mapped
+        return load(file, *args, **kwargs)
 
 
 _WRITING = ("serialize_file", "_flatten_as_ptr")

@@ -21,11 +21,10 @@ from gpudash.simulator.faults import (
     TORCH,
     SimulatorError,
     UnsupportedError,
-    first_line,
     is_fault,
-    reason,
 )
 from gpudash.simulator.refusal import FIX, FIX_OR_WATCH, CannotPredictError
+from gpudash.system.foreign_text import error_text, first_line
 
 DECIDING = tuple(str(Path(TORCH) / folder) for folder in ("optim", "nn", "distributions"))
 CALLING = str(Path(TORCH) / "_ops.py")
@@ -156,7 +155,7 @@ def explaining_errors() -> Iterator[None]:
             "left_the_device", str(error), "Build the model and the tensors on the device that is given."
         ) from error
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # user code may raise anything
-        own, said = place(error), first_line(error)
+        own, said = place(error), first_line(str(error)).rstrip(".")
         # Before blaming the code: what the simulator cannot do is reported as gpudash's.
         cannot = _reason_of_gpudash(error)
         if cannot:
@@ -178,13 +177,13 @@ def _at(line: str) -> str:
 def _reason_of_gpudash(error: BaseException) -> str:
     """Why the simulator cannot do what the code requests, if that is the cause; otherwise ""."""
     if isinstance(error, UnsupportedError):
-        return first_line(error)
+        return first_line(str(error)).rstrip(".")
     if isinstance(error, SimulatorError):
-        return f"it cannot simulate {error.name} there ({reason(error.__cause__ or error)})"
+        return f"it cannot simulate {error.name} there ({error_text(error.__cause__ or error).rstrip('.')})"
     if is_fault(error):
-        return f"its simulator failed ({reason(error)})"
+        return f"its simulator failed ({error_text(error).rstrip('.')})"
     if _DEVICE_REFUSED.search(str(error)) and not _raised_by_simulator(error):
-        return f"what it calls takes no simulated device ({reason(error)})"
+        return f"what it calls takes no simulated device ({error_text(error).rstrip('.')})"
     return ""
 
 

@@ -27,6 +27,7 @@ from gpudash.simulator.models.quantised import chosen, quantise
 from gpudash.simulator.models.quantised import read as read_quantisation
 from gpudash.simulator.refusal import OR_ANOTHER_PYTHON, CannotPredictError
 from gpudash.simulator.replacing import Replacements
+from gpudash.system.foreign_text import error_text
 from gpudash.system.garbage import without_collection
 
 GET_MODELS = f"Install it there: pip install 'gpudash[models]'{OR_ANOTHER_PYTHON}"
@@ -298,9 +299,5 @@ def _module(made: Any) -> nn.Module:
 
 
 def _unbuildable(config: ModelConfig, error: BaseException) -> CannotPredictError:
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "").rstrip(".")
-    if first:
-        said = f"{type(error).__name__}: {first}"
-    else:
-        said = type(error).__name__
+    said = error_text(error).rstrip(".")
     return refused(f"{config.file} describes no model that can be built ({said}).", "Fix what the config says.")

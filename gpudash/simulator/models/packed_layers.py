@@ -296,14 +296,8 @@ class _MatMul8bitLt(torch.autograd.Function):
         # Freed before saving for the backward pass: only the input and the outliers survive the forward pass.
         del rows, scales
         ctx.layer, ctx.shape, ctx.dtype = layer, shape, x.dtype
-        if bias is None:
-            ctx.bias_dtype = None
-        else:
-            ctx.bias_dtype = bias.dtype
-        if ctx.needs_input_grad[0]:
-            ctx.kept = (outer, x)
-        else:
-            ctx.kept = None
+        ctx.bias_dtype = None if bias is None else bias.dtype
+        ctx.kept = (outer, x) if ctx.needs_input_grad[0] else None
         return made.reshape(*shape[:-1], layer.out_features)
 
     @staticmethod

@@ -143,7 +143,7 @@ class ModelRanks:
                 emulate_flat_storages(backend.engine)
         except (ImportError, AttributeError) as error:
             raise self._refused(f"PyTorch {torch.__version__} has no FSDP1 that can be followed.") from error
-        blocks = {id(block) for block in _blocks(model)}
+        blocks = set(map(id, _blocks(model)))
         learns_all = all(weight.requires_grad for weight in model.parameters())
 
         def is_unit(module: nn.Module) -> bool:

@@ -95,7 +95,7 @@ def flash(
 ) -> torch.Tensor:
     """Attention with the flash kernel, even if it would not be chosen; tensors are (batch, heads, length, width)."""
     width = query.shape[-1]
-    padded = [_padded(tensor) for tensor in (query, key, value)]
+    padded = list(map(_padded, (query, key, value)))
     result: torch.Tensor = _flash(*padded, dropout_p, is_causal, scale=_scale(scale, width))[0]
     if result.shape[-1] == width:
         return result
@@ -153,7 +153,7 @@ class _Kernel:
         return self._engine.like(tensor)
 
     def _like_all(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
-        return [self._like(tensor) for tensor in tensors]
+        return list(map(self._like, tensors))
 
     def _like_bias(self, bias: torch.Tensor | None) -> torch.Tensor | None:
         if bias is None:
@@ -257,7 +257,7 @@ class Flash(_Kernel):
             seed = int(self._like(philox_seed).view(torch.int64)[0])
         how = _Attention(dropout_p, is_causal, _scale(scale, width), seed)
         copies = [tensor.transpose(1, 2).contiguous() for tensor in (grad_out, out)]  # usually without a copy
-        grads = [torch.empty_like(tensor) for tensor in (query, key, value)]
+        grads = list(map(torch.empty_like, (query, key, value)))
         scratch = [
             self._take((batch, heads, rounded), torch.float32, query),
             self._take((batch, rounded, heads, wide), torch.float32, query),
@@ -361,7 +361,7 @@ class Cudnn(_Kernel):
         if dropout_p and self._engine.computes:
             seed = int(self._like(philox_seed))
         how = _Attention(dropout_p, is_causal, _scale(scale, width), seed)
-        grads = [torch.empty_like(tensor) for tensor in (query, key, value)]
+        grads = list(map(torch.empty_like, (query, key, value)))
         scratch = self._take((batch, heads, length, width + 1), torch.float32, query)
         grad, inner, keys, values = self._like_all(grad_out, query, key, value)
         bias = self._like_bias(attn_bias)
@@ -379,7 +379,7 @@ class Cudnn(_Kernel):
         order = sorted(range(4), key=query.stride, reverse=True)
         sizes = (*query.shape[:3], last)
         made = self._take([sizes[axis] for axis in order], query.dtype, query)
-        return made.permute([order.index(axis) for axis in range(4)])
+        return made.permute(list(map(order.index, range(4))))
 
 
 class Efficient(_Kernel):

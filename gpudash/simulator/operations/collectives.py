@@ -66,7 +66,7 @@ def _collective(engine: Engine, name: str) -> Callable[..., Any]:
         if isinstance(value, torch.Tensor):
             return engine.like(value)
         if isinstance(value, list):
-            return [on_host(item) for item in value]
+            return list(map(on_host, value))
         return value
 
     @hands_on

@@ -273,7 +273,7 @@ class Networks:
             like = self._engine.like
             states = [like(one) for one in (hx, cx) if one is not None]
             with torch.no_grad():
-                numbers = call.computed(like(values), states, [like(one) for one in weights])
+                numbers = call.computed(like(values), states, list(map(like, weights)))
             for target, computed in zip((call.unturned(result), hy, cy), numbers):
                 like(target).copy_(computed)
         # in this order, which is that of the frees
@@ -322,7 +322,7 @@ class Networks:
             like = self._engine.like
             inner = [None if one is None else like(one) for one in given]
             states = [like(one) for one in (hx, cx) if one is not None]
-            numbers = call.gradients(like(values), states, [like(one) for one in weights], inner, like(reserve))
+            numbers = call.gradients(like(values), states, list(map(like, weights)), inner, like(reserve))
             targets = [call.unturned(for_values), for_hx]
             if for_cx is not None:
                 targets.append(for_cx)

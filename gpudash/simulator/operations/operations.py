@@ -72,7 +72,7 @@ PRODUCTS_WITH_BIAS = frozenset(("addmm", "_addmm_activation"))
 PRODUCTS_ONE_BY_ONE = frozenset(("addbmm", "addbmm_"))
 """Those that CUDA runs as one product per matrix of the batch."""
 
-_major, _minor = (int(part) for part in torch.__version__.split(".")[:2])
+_major, _minor = map(int, torch.__version__.split(".")[:2])
 TORCH_VERSION = _major, _minor
 
 
@@ -195,7 +195,7 @@ class Call:
             return self.engine.adopted(value, self.device or 0)
         if isinstance(value, (list, tuple)):
             if isinstance(value, list):
-                return [self.outward(item) for item in value]
+                return list(map(self.outward, value))
             return tuple(map(self.outward, value))
         return value
 
@@ -252,7 +252,7 @@ class Engine:
         self.current = 0
 
     def _refuse_if_held(self) -> None:
-        if any(_held(card) for card in self.cards):
+        if any(map(_held, self.cards)):
             gc.collect()  # objects held only by reference cycles are not in use
         for card in self.cards:
             if held := _held(card):

@@ -171,10 +171,8 @@ def _again(kept: Any, make: Maker, args: Sequence[Any], kwargs: dict[str, Any]) 
         if isinstance(kept.place, str):
             return kwargs[kept.place]
         return args[kept.place]
-    if kind is list:
-        return [_again(item, make, args, kwargs) for item in kept]
-    if kind is tuple:
-        return tuple(_again(item, make, args, kwargs) for item in kept)
+    if kind in (list, tuple):
+        return kind(_again(item, make, args, kwargs) for item in kept)
     return kept
 
 

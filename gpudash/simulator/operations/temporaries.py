@@ -361,7 +361,7 @@ def _layer_norm_backward(given: Arguments, architecture: Architecture) -> Script
     mask = given["output_mask"]
     width = math.prod(given["normalized_shape"])
     rows = values.numel() // max(1, width)
-    wanted = sum(bool(one) for one in mask[1:])
+    wanted = sum(map(bool, mask[1:]))
     if rows <= 64 * 1024 or width // 32 >= architecture.multiprocessors // 2 or not wanted:
         return PLAIN
     shared = min(-(-rows // 32), 32_768 * 32 // width)

@@ -137,7 +137,7 @@ class LoggedCall:
         return found._replace(dtype=TF32)
 
     def _flops(self) -> int:
-        args = [_as_tensors(value) for value in self._args]
+        args = list(map(_as_tensors, self._args))
         kwargs = {name: _as_tensors(value) for name, value in self._kwargs.items()}
         try:
             return call_flops(self._operation, args, kwargs, _as_tensors(self._made))
@@ -406,7 +406,7 @@ def _as_tensors(value: Any) -> Any:
     if isinstance(value, TensorSize):
         return value.like()
     if type(value) in (list, tuple):
-        return [_as_tensors(one) for one in value]
+        return list(map(_as_tensors, value))
     return value
 
 

@@ -411,7 +411,7 @@ def _ssh() -> str:
 def has_askpass(environment: Mapping[str, str]) -> bool:
     """Whether the user has an askpass program of their own with which ssh asks on the screen."""
     shown = ("DISPLAY", "WAYLAND_DISPLAY", "SSH_ASKPASS_REQUIRE")
-    return bool(environment.get("SSH_ASKPASS")) and any(environment.get(name) for name in shown)
+    return bool(environment.get("SSH_ASKPASS")) and any(map(environment.get, shown))
 
 
 def _available(descriptor: int) -> bytes | None:

@@ -142,7 +142,7 @@ class HostByProc:
             "swap_used_bytes": facts.get("SwapTotal", 0) - facts.get("SwapFree", 0),
             "swap_total_bytes": facts.get("SwapTotal", 0),
         }
-        ticks = [int(word) for word in text_of("/proc/stat").split("\n", 1)[0].split()[1:9]]
+        ticks = list(map(int, text_of("/proc/stat").split("\n", 1)[0].split()[1:9]))
         whole, idle = sum(ticks), ticks[3] + ticks[4]
         if self._cpu is not None and whole > self._cpu[0]:
             share = 1 - (idle - self._cpu[1]) / (whole - self._cpu[0])
@@ -634,14 +634,7 @@ class GpuByCtypes:
         states: dict[str, str] = {}
         asleep = self.asleep
         for metrics, ask in self._questions if patiently else self._questions[:-3]:
-            outlives = metrics is XIDS and self._events is not None  # the driver has queued the cause
-            why = None
-            if self.lost and not outlives:
-                why = LOST
-            if asleep:
-                why = "asleep"
-            if why is None and metrics[0] in self._unsupported:
-                why = NOT_SUPPORTED
+            why = "asleep" if asleep else self._why_not(metrics)
             if why is None:
                 try:
                     for metric, value in zip(metrics, ask()):
@@ -659,6 +652,15 @@ class GpuByCtypes:
             for metric in metrics:
                 values[metric], states[metric] = None, why
         return values, states
+
+    def _why_not(self, metrics: tuple[str, ...]) -> str | None:
+        """Why a question is not asked of the driver; None if it is."""
+        outlives = metrics is XIDS and self._events is not None  # the driver has queued the cause
+        if self.lost and not outlives:
+            return LOST
+        if metrics[0] in self._unsupported:
+            return NOT_SUPPORTED
+        return None
 
     def processes(self) -> dict[int, int | None]:
         """Bytes by PID, None if not reported; a process that both computes and draws is in both lists."""

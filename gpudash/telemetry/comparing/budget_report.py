@@ -78,7 +78,7 @@ def write_text(path: Path, text: str) -> None:
 
 def report_text(checks: Sequence[CheckedBudget]) -> str:
     """All results as JSON: ``{"format": 1, "kind": …, "tests": [{…}]}`` with the fields of `CheckedBudget`."""
-    document = {"format": FORMAT, "kind": KIND, "tests": [asdict(check) for check in checks]}
+    document = {"format": FORMAT, "kind": KIND, "tests": list(map(asdict, checks))}
     return f"{json.dumps(document, indent=1, ensure_ascii=False)}\n"
 
 

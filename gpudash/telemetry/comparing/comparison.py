@@ -79,7 +79,7 @@ class Field:
     @property
     def labels(self) -> list[str]:
         """The values in words."""
-        return [self._label(value) for value in self.values]
+        return list(map(self._label, self.values))
 
     @property
     def short_labels(self) -> list[str]:
@@ -167,7 +167,7 @@ class Comparison:
         return {
             "a": _run(self.a),
             "b": _run(self.b),
-            "figures": [_figure(difference) for difference in self.differences],
+            "figures": list(map(_figure, self.differences)),
             "specs": _pairs(self.changed),
             "machine": _pairs(field for field in self.machine if field.differs),
             "worse": self.worse(tolerance or 0.0),
@@ -203,7 +203,7 @@ def _spec_fields(run: ComparedRun) -> Mapping[str, Any]:
 def spec_fields(runs: Sequence[ComparedRun]) -> list[Field]:
     """The fields of the runs' specs, differing ones first."""
     sizes = {name for run in runs for name in _sizes(run.view.workload)}
-    return _fields([_spec_fields(run) for run in runs], sizes)
+    return _fields(list(map(_spec_fields, runs)), sizes)
 
 
 def machines(runs: Sequence[ComparedRun]) -> list[Field]:
@@ -317,11 +317,11 @@ def headline(comparison: Comparison) -> str:
         # Worse before better: that is what a reader must act on.
         named = [difference for difference in found if difference.judgement == judgement]
         if named:
-            sentences.append(f"{judgement.capitalize()} in B: {listed([_change(d) for d in named], _NAMED)}.")
+            sentences.append(f"{judgement.capitalize()} in B: {listed(list(map(_change, named)), _NAMED)}.")
     neither = [difference for difference in found if difference.verdict in ("more", "less")]
     neither = [difference for difference in neither if difference.judgement not in ("worse", "better")]
     if neither:
-        sentences.append(f"Different in B: {listed([_change(d) for d in neither], _NAMED)}.")
+        sentences.append(f"Different in B: {listed(list(map(_change, neither)), _NAMED)}.")
     same, unclear = (sum(difference.verdict == verdict for difference in found) for verdict in ("same", "unclear"))
     if not found:
         sentences.append("They have no figure in common.")
@@ -407,7 +407,7 @@ def differences_text(runs: Sequence[ComparedRun]) -> str:
         return f"All {len(runs)} were asked the same."
     if _are_different_programs(changed):
         return DIFFERENT_PROGRAMS
-    return f"The {len(runs)} runs differ in {listed([_difference_text(field) for field in changed], _NAMED)}."
+    return f"The {len(runs)} runs differ in {listed(list(map(_difference_text, changed)), _NAMED)}."
 
 
 def _difference_text(field: Field) -> str:

@@ -122,7 +122,7 @@ class _Run:
             "dur": round(end - begin, 3),
             "pid": self.pid,
             "tid": number,
-            "args": plain({key: value for key, value in facts.items() if value is not None}),
+            "args": _arguments(facts),
         }
 
 
@@ -291,5 +291,8 @@ def _instant(name: str, time_s: float, pid: int, tid: int, facts: Mapping[str, A
     scope = "t"
     if pid == MACHINE:
         scope = "g"
-    args = plain({key: value for key, value in facts.items() if value is not None})
-    return {"name": name, "ph": "i", "s": scope, "ts": _us(time_s), "pid": pid, "tid": tid, "args": args}
+    return {"name": name, "ph": "i", "s": scope, "ts": _us(time_s), "pid": pid, "tid": tid, "args": _arguments(facts)}
+
+
+def _arguments(facts: Mapping[str, Any]) -> Any:
+    return plain({key: value for key, value in facts.items() if value is not None})

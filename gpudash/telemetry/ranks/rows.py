@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gpudash.devices.names import kind_of
 from gpudash.telemetry.ranks.ranks import PARTS
-from gpudash.telemetry.records import Note, Topic, number_in
+from gpudash.telemetry.records import Topic, number_in
 from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.store import Store
 from gpudash.units import format_duration, format_percent
@@ -224,7 +224,7 @@ def _named(run: RunView, topic: Topic) -> tuple[int | None, Mapping[str, Any]]:
     if topic == Topic.IMBALANCE:
         key = "memory_imbalance"
     found = None
-    note = _newest(run, topic)
+    note = run.note(topic)
     # The result covers all steps, so it counts even if it names no rank.
     if key in run.result:
         found = run.result[key]
@@ -241,14 +241,10 @@ def _text(run: RunView, topic: Topic) -> str:
         return ""
     if details.get("text"):
         return str(details["text"])
-    note = _newest(run, topic)
+    note = run.note(topic)
     if note is None:
         return ""
     return note.text
-
-
-def _newest(run: RunView, topic: Topic) -> Note | None:
-    return next((note for note in reversed(run.notes) if note.topic == topic), None)
 
 
 def _states(store: Store, run: RunView, places: Sequence[RankPlace]) -> dict[int, str]:

@@ -71,6 +71,10 @@ class Straggler:
     text: str
 
 
+def _recent(ranks: Iterable[int]) -> dict[int, deque[float]]:
+    return {rank: deque(maxlen=RECENT) for rank in ranks}
+
+
 class Paces:
     """The ranks' compute times relative to the others', step by step.
 
@@ -79,10 +83,11 @@ class Paces:
     """
 
     def __init__(self, ranks: Iterable[int]) -> None:
-        self._ratios = {rank: deque[float](maxlen=RECENT) for rank in ranks}
-        self._waits = {rank: deque[float](maxlen=RECENT) for rank in self._ratios}
-        self._inputs = {rank: deque[float](maxlen=RECENT) for rank in self._ratios}
-        self._own = {rank: deque[float](maxlen=RECENT) for rank in self._ratios}
+        ranks = tuple(ranks)
+        self._ratios = _recent(ranks)
+        self._waits = _recent(ranks)
+        self._inputs = _recent(ranks)
+        self._own = _recent(ranks)
         self._seen = 0
 
     def take(
@@ -194,7 +199,7 @@ def _lower_bound(ratios: Sequence[float]) -> float:
     size = len(ratios) / BLOCKS
     # Consecutive steps, so that a disturbance of several steps stays within one block.
     blocks = (ratios[round(place * size) : round((place + 1) * size)] for place in range(BLOCKS))
-    medians = sorted(statistics.median(block) for block in blocks)
+    medians = sorted(map(statistics.median, blocks))
     # With many steps the second smallest, 0.989 by the order statistics above; with few, all ten must agree.
     if len(ratios) >= PLENTY:
         return medians[1]

@@ -133,7 +133,7 @@ def newest_digest(recording: Recording, run_id: int | None) -> str | None:
     """The newest intact digest of a run; ``None`` if there is none."""
     number = "NULL" if run_id is None else int(run_id)
     statement = f"SELECT event, run_id, crc, json FROM digest WHERE run_id IS {number} ORDER BY rowid DESC LIMIT 1"
-    found = [tuple(row) for row in recording.select(statement)]
+    found = list(map(tuple, recording.select(statement)))
     return next((t for event, run, crc, t in found if isinstance(t, str) and crc == crc32((event, run, t))), None)
 
 

@@ -335,7 +335,7 @@ class Recorder:
     def _row(self, sample: Sample) -> list[Any]:
         values = sample.values
         row: list[Any] = [sample.time_s, sample.device]
-        row.extend([values.get(name) for name in self._metrics[sample.table]])
+        row.extend(map(values.get, self._metrics[sample.table]))
         states = sample.states
         # Mostly there are none, and NULL is written.
         row.append(json.dumps({name: state.value for name, state in states.items()}) if states else None)

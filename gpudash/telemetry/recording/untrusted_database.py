@@ -30,9 +30,7 @@ FREE_STEPS = 50_000_000
 LONGEST_SQL = 100_000
 """Longest table definition that is checked, in characters."""
 
-TABLES = frozenset(
-    {"meta", "run", "event", "page", "series", "coarse", "digest", *(str(table) for table in schema.TABLES)}
-)
+TABLES = frozenset({"meta", "run", "event", "page", "series", "coarse", "digest", *map(str, schema.TABLES)})
 """Tables that are read; a newer recording or its owner may have added others."""
 
 _PLAIN_TABLE = re.compile(

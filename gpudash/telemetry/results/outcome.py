@@ -333,7 +333,7 @@ def stage_remark(stage: Mapping[str, Any]) -> str:
             parts.append(yes if stage[key] else no)
     if stage["first_values"]:
         parts.append(f"first values {', '.join(f'{value:g}' for value in stage['first_values'][:FIRST_VALUES])}")
-    known = [part for part in parts if part]
+    known = list(filter(None, parts))
     return "; ".join([*(part.rstrip(".") for part in known[:-1]), *known[-1:]])
 
 
@@ -590,7 +590,7 @@ def sweep_lines(result: Mapping[str, Any]) -> Iterator[str]:
     if not sweep:
         return
     for point in sweep["points"]:
-        times = " against ".join(format_duration(seconds) for seconds in point["seconds"])
+        times = " against ".join(map(format_duration, point["seconds"]))
         yield f"{sweep['field']} {point['size']}: {times}"
     if sweep["crossing"] is not None:
         yield f"pays off from about {sweep['field']} {sweep['crossing']:.3g} upward"

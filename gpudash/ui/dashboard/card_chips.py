@@ -406,7 +406,7 @@ class CardChooser(QWidget):
     def __init__(self, palette: Palette) -> None:
         super().__init__()
         self._palette = palette
-        self.cards: list[SimulatedCard] = [card for card in map(find, OFFERED) if card is not None]
+        self.cards: list[SimulatedCard] = list(filter(None, map(find, OFFERED)))
         self.order = "usual"
         self._seconds: dict[str, float] = {}
         self._own: list[SimulatedCard] = []
@@ -513,7 +513,7 @@ class CardChooser(QWidget):
             action.setCheckable(True)
             action.setChecked(content.selected)
         menu.addSeparator()
-        there = {exact_text(card) for card in self.cards}
+        there = set(map(exact_text, self.cards))
         others = menu.addMenu("Other known cards")
         family = ""
         for gpu in sorted((gpu for gpu in KNOWN_GPUS if gpu.key not in there), key=_by_family):
@@ -556,7 +556,7 @@ class CardChooser(QWidget):
         for part in text.split(","):
             with suppress(ValueError):
                 own += parse_cards(part)
-        usual = [card for card in map(find, OFFERED) if card is not None]
+        usual = list(filter(None, map(find, OFFERED)))
         there = set(map(exact_text, usual))
         cards = [*usual, *(card for card in own if exact_text(card) not in there)]
         self._own = own[:MOST_OWN]

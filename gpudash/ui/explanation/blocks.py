@@ -132,8 +132,7 @@ class _Reading(threading.Thread):
             snapshot = opened.wait(LONGEST_S)
             if snapshot is None:
                 return
-            number = self._device.partition(":")[2]
-            device = next((one for one in snapshot.devices if str(one.index) == number), snapshot.devices[0])
+            device = snapshot.device_called(self._device)
             history = sidecar_of(self.path).history(snapshot, device)
             history.prepare()
             self.blocks = RefusedBlocks.of_history(history, map_of(history.layout(chosen_moment(history))))

@@ -68,7 +68,7 @@ def own_program(run: RunView | None, found: Explanation, *, live: bool) -> OwnPr
 
 def _where_to_run(run: RunView, change: Remedy) -> str:
     """How a program of a recording can be run with a change, in a sentence; "" if its script is not here."""
-    command = [str(word) for word in run.spec.get("command") or ()]
+    command = list(map(str, run.spec.get("command") or ()))
     script = script_of(command) if command else None
     if script is None:
         return ""

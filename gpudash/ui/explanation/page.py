@@ -48,7 +48,7 @@ from gpudash.ui.widgets.layouts import in_column, in_halves, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, without_mnemonics
 from gpudash.ui.widgets.tables import Column
 from gpudash.ui.widgets.text_size import scaled
-from gpudash.units import format_bytes, format_clock, format_count
+from gpudash.units import format_bytes, format_clock, format_count, summed_bytes
 
 BEFORE_RATIO, AFTER_RATIO = 0.03, 0.05
 """Fractions of the run's duration shown before its start and after its end."""
@@ -543,18 +543,18 @@ def _wanted(owner: Owner, choice: Choice) -> bool:
 def _size(owners: Sequence[Owner], choice: Choice) -> int:
     if choice.by_total:
         return _total(owners)
-    return sum(owner.bytes for owner in owners)
+    return summed_bytes(owners)
 
 
 def _total(owners: Sequence[Owner]) -> int:
     """The total of a single line. For several lines, a lower bound: their own sum, or the largest total if greater."""
     # Totals of nested lines count the same bytes, so they cannot be added up.
-    return max(sum(owner.bytes for owner in owners), *(owner.total_bytes for owner in owners))
+    return max(summed_bytes(owners), *(owner.total_bytes for owner in owners))
 
 
 def _row(name: str, owners: Sequence[Owner], choice: Choice) -> OwnerRow:
     largest = max(owners, key=lambda owner: owner.bytes)
-    own = sum(owner.bytes for owner in owners)
+    own = summed_bytes(owners)
     growth = sum(owner.growth_per_step or 0.0 for owner in owners)
     stride = 1.0
     strides = {owner.growth_stride for owner in owners if owner.growth_per_step}

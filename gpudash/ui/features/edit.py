@@ -131,7 +131,7 @@ def _front_has_keys(workspace: Workspace, keys: tuple[str, ...]) -> bool:
     document = workspace.front
     if document is None or document.plots_page is not None:
         return False
-    sequences = [QKeySequence(key) for key in keys]
+    sequences = list(map(QKeySequence, keys))
     return any(shortcut.key() in sequences for shortcut in document.findChildren(QShortcut))
 
 

@@ -281,5 +281,5 @@ def last_scripts(library: Library) -> list[LastScript]:
 def _command(spec: Mapping[str, Any]) -> list[str]:
     given = spec.get("command")
     if isinstance(given, Sequence) and not isinstance(given, str):
-        return [str(word) for word in given]
+        return list(map(str, given))
     return []

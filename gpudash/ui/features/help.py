@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyqtgraph
 import PySide6
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QAction, QGuiApplication, QKeySequence
+from PySide6.QtGui import QAction, QGuiApplication
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QMenu, QMessageBox, QTextBrowser
 
 from gpudash import __version__
@@ -200,7 +200,7 @@ def keys_page(commands: Iterable[Command]) -> str:
     """Every command with a key and its description, menu by menu; then the mouse, and the keys of documents."""
     menus: dict[str, list[tuple[str, str]]] = {}
     for command in commands:
-        keys = [key.toString(QKeySequence.SequenceFormat.NativeText) for key in command.key_sequences()]
+        keys = command.key_texts()
         if keys:
             menus.setdefault(command.menu.partition("/")[0], []).append((", ".join(keys), command.tip))
     sections = [

@@ -393,7 +393,7 @@ class AttachDialog(QDialog):
             return
         self._timer.stop()
         self.table.set_empty_text(self._problem or NONE)
-        self.table.show_rows([_row(candidate) for candidate in self._found or ()])
+        self.table.show_rows(list(map(_row, self._found or ())))
 
     def accept(self) -> None:
         """Attach, and close if that succeeded."""

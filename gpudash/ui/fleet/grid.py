@@ -74,7 +74,7 @@ class CellPainter:
             self.paint = self._paint_cell
         else:
             self.paint = self._paint_dense
-        self._panel, self._text, self._muted = (QColor(c) for c in (palette.panel, palette.text, palette.muted))
+        self._panel, self._text, self._muted = map(QColor, (palette.panel, palette.text, palette.muted))
         self._border, self._accent = QPen(QColor(palette.border), 1), QPen(QColor(palette.accent), 2)
         self._focus = QPen(QColor(palette.text), 2)
         self._chosen = mixed(QColor(palette.accent), self._panel, 0.8)

@@ -221,7 +221,7 @@ def between(first_s: float, last_s: float) -> Range:
 
 def range_text(began_s: float, ended_s: float) -> str:
     """A range in local time: "21 Nov 13:10 to 14:10"; with seconds if it is short."""
-    begin, end = (datetime.fromtimestamp(wall) for wall in (began_s, ended_s))  # noqa: DTZ006  # the user's own clock
+    begin, end = map(datetime.fromtimestamp, (began_s, ended_s))  # the user's own clock
     clock = "%H:%M"
     if ended_s - began_s < 600:
         clock = "%H:%M:%S"

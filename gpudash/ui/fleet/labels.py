@@ -203,8 +203,7 @@ def summary(gpus: Sequence[FleetGpu]) -> str:
     known = [(used, total) for used, total in pairs if used is not None and total]
     if not known:
         return size
-    used = sum(pair[0] for pair in known)
-    total = sum(pair[1] for pair in known)
+    used, total = map(sum, zip(*known, strict=True))
     text = f"{size} · {format_pair(used, total)} used ({format_percent(used / total)})"
     silent = len(gpus) - len(known)
     if not silent:

@@ -57,7 +57,7 @@ class AttachedPage(QWidget):
         given = run.spec.get("command")
         command = []
         if isinstance(given, Sequence) and not isinstance(given, str):
-            command = [str(word) for word in given]
+            command = list(map(str, given))
         program, joined = "not known", shlex.join(command)
         if command and command[0]:
             program = program_name(command)

@@ -435,7 +435,7 @@ class FitPanel(QWidget):
             self._ranks.setText("\n" * self._ranks.text().count("\n"))
             self._ranks.setVisible(self._ranks.isVisibleTo(self) and not self._reason)
             return
-        lines = [line for line in (*prediction.rank_lines, prediction.lower_bound, prediction.assumed) if line]
+        lines = list(filter(None, (*prediction.rank_lines, prediction.lower_bound, prediction.assumed)))
         self._ranks.setText("\n".join(lines))
         self._ranks.setVisible(bool(lines))
 

@@ -420,7 +420,7 @@ class Script:
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Script:
         """The values of a recorded run, as far as its command reveals them."""
-        command = [str(word) for word in spec.get("command") or ()]
+        command = list(map(str, spec.get("command") or ()))
         file = (script_of(command) if command else None) or ""
         place = 0
         if file:

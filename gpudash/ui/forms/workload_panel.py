@@ -21,7 +21,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gpudash.devices.names import Device
+from gpudash.devices.names import Device, names_in
 from gpudash.memory.watching.growth import Forecast
 from gpudash.session.watching.program import StopProgress
 from gpudash.specs import DEFAULT_WORKLOAD, ModelSpec, Spec, flag, workloads
@@ -228,7 +228,7 @@ class WorkloadPanel(QFrame):
         self._offer_to_form()
         # During a run, keep showing the run's device, whatever the user chose before.
         kept = self._one_shown if self._running else self._wanted_device
-        if any(device.name == kept for device in devices):
+        if self._offers(kept):
             self._one_shown = str(kept)
         else:
             self._one_shown = preferred
@@ -292,9 +292,12 @@ class WorkloadPanel(QFrame):
             self.form.leave_ranks_without(name)
         self.choose_device(name)
 
+    def _offers(self, name: str | None) -> bool:
+        return any(device.name == name for device in self._devices)
+
     def choose_device(self, name: str) -> None:
         """Select the device called ``name`` if it is offered; a run on several devices keeps them."""
-        if any(device.name == name for device in self._devices):
+        if self._offers(name):
             self._wanted_device = self._one_shown = name
             self._show_device()
             self._device_changed()
@@ -400,7 +403,7 @@ class WorkloadPanel(QFrame):
         self.workload.setAccessibleDescription(text)
 
     def _device_picked(self, value: str) -> None:
-        if any(device.name == value for device in self._devices):
+        if self._offers(value):
             self._wanted_device = value
         self._choice_changed()
         self.device_chosen.emit(self.device_name)
@@ -686,7 +689,7 @@ class WorkloadPanel(QFrame):
         value = self.device.currentData()
         if not isinstance(value, str) or value == OTHERS:
             return
-        one = any(device.name == value for device in self._devices)
+        one = self._offers(value)
         if one:
             self._one_shown = value
         form = None
@@ -752,7 +755,7 @@ class WorkloadPanel(QFrame):
             cautions = spec.cautions(self.device_name)
             if not self._running or self.is_isolated() or spec.rank_devices:
                 cautions = [text for text in cautions if not isinstance(text, StopCaution)]
-            return " ".join([*cautions, *(_sentence(text) for text in refusals)])
+            return " ".join([*cautions, *map(_sentence, refusals)])
         errors = self.form.errors()
         text = (errors.get("", "") or errors.get("devices", "")).removeprefix(f"{flag('devices')} ")
         # Longest names first: "--batch" is also the beginning of "--batch-size".
@@ -792,7 +795,7 @@ class WorkloadPanel(QFrame):
         if not self.watching:
             wrong = next(iter(self.form.errors().items()), None)
             if wrong is None:
-                refusals = " ".join(_sentence(text) for text in self._refusals())
+                refusals = " ".join(map(_sentence, self._refusals()))
                 return refusals or "Run the workload on the chosen device (F5)"
             name, why = wrong
             if name:
@@ -830,7 +833,7 @@ def put_into_panel(run: RunView, panel: WorkloadPanel, devices: Sequence[Device]
     known = {name: value for name, value in run.spec.items() if name in panel.form.spec_type.model_fields}
     left_out = sorted(set(run.spec) - set(known))
     # Ranks of a recording are identified by their devices, some of which may not exist here.
-    ranks = [name.strip() for name in str(known.get("devices") or "").split(",") if name.strip()]
+    ranks = names_in(known)
     several = bool(ranks) and isinstance(panel.form, ParallelForm)
     if several:
         said = _missing_ranks(ranks, devices)

@@ -43,7 +43,7 @@ class PlotChoice:
     def of(self, specs: Sequence[PlotSpec]) -> list[PlotSpec]:
         """The ones among ``specs`` to show; at least one."""
         self.offered = specs
-        return [spec for spec in specs if self.wanted(spec)] or list(specs[:1])
+        return list(filter(self.wanted, specs)) or list(specs[:1])
 
     def wanted(self, spec: PlotSpec) -> bool:
         """Whether to show this plot."""

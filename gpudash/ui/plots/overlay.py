@@ -364,7 +364,7 @@ class PlotOverlay(PaintedLayer):
         if self._content.selection is None:
             return
         area = geometry.area
-        left, right = (geometry.x_of(t) for t in self._content.selection)
+        left, right = map(geometry.x_of, self._content.selection)
         inside = QRectF(max(left, area.left()), area.top(), 0, area.height())
         inside.setRight(min(right, area.right()))
         if inside.width() < 0:

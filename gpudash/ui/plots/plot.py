@@ -152,6 +152,10 @@ class TimePlot(QWidget):
         return [curve for curve in self.spec.curves if curve.name not in self.hidden]
 
     @property
+    def _bands(self) -> list[CurveSpec]:
+        return [curve for curve in self.spec.curves if curve.stack]
+
+    @property
     def log(self) -> bool:
         """Whether the left axis is logarithmic."""
         return self._scale.log
@@ -341,7 +345,7 @@ class TimePlot(QWidget):
             return
         if self._copies is not None:
             return
-        bands = [curve for curve in self.spec.curves if curve.stack]
+        bands = self._bands
         known = None
         if points.known:
             known = [points.known.get(curve.name) for curve in bands]
@@ -429,7 +433,7 @@ class TimePlot(QWidget):
     @property
     def _allocated_band(self) -> int | None:
         """The index of the allocated band among the bands; ``None`` if there is none."""
-        bands = [curve for curve in self.spec.curves if curve.stack]
+        bands = self._bands
         return next((place for place, curve in enumerate(bands) if curve.key[1] == "allocated_bytes"), None)
 
     def _cover(self, geometry: Geometry) -> Cover | None:
@@ -605,7 +609,7 @@ class TimePlot(QWidget):
 
     def _drawn_curves(self, geometry: Geometry) -> list[tuple[CurveSpec, Floats, Floats]]:
         times, edges = self._stack
-        bands = [curve for curve in self.spec.curves if curve.stack]
+        bands = self._bands
         result = [(c, times, e) for c, e in zip(bands, edges, strict=True) if e is not None and not c.faint]
         result.extend(
             (curve, points[0], self._drawn(curve, points[1], geometry))

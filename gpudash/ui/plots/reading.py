@@ -340,7 +340,8 @@ def session_shape(store: Store, specs: Sequence[PlotSpec], columns: int) -> Sess
     if not known:
         return None
     extents = [extent for series in known if (extent := series.extent()) is not None]
-    start, end = min(first for first, _ in extents), max(last for _, last in extents)
+    begins, ends = zip(*extents, strict=True)
+    start, end = min(begins), max(ends)
     if start >= end:
         return None
     runs = tuple((run.began_s, end if run.ended_s is None else run.ended_s) for run in store.runs)
@@ -429,7 +430,7 @@ class FrameReader:
 
     def _read_plot(self, plot: PlotRequest, span: tuple[float, float]) -> PlotPoints:
         """What ``plot`` shows of ``span``, thinned to its columns."""
-        points = PlotPoints(levels=[self._levels.of(line) for line in plot.spec.lines])
+        points = PlotPoints(levels=list(map(self._levels.of, plot.spec.lines)))
         found = {curve.name: series for curve in plot.curves if (series := self._store.series(*curve.key)) is not None}
         for curve in plot.curves:
             series = found.get(curve.name)

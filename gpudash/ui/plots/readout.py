@@ -486,7 +486,7 @@ class StatisticsCard(QFrame):
     def _figures_width(self) -> int:
         """The width that shows every figure."""
         header = self._table.horizontalHeader()
-        hints = (self._table.sizeHintForColumn(column) for column in range(1, len(COLUMNS)))
+        hints = map(self._table.sizeHintForColumn, range(1, len(COLUMNS)))
         figures = [max(header.minimumSectionSize(), hint + _PAD) for hint in hints]
         # All columns as wide as the widest: figures are compared down the columns.
         return max(figures) * len(figures)

@@ -377,9 +377,10 @@ class PlotStack(QFrame):
         """Home: show all data of the plots."""
         with self.store.lock:
             extents = [s.extent() for c in self.visible_curves if (s := self.store.series(*c.key)) is not None]
-        known = [extent for extent in extents if extent is not None]
+        known = list(filter(None, extents))
         if known:
-            self.view.show_all((min(e[0] for e in known), max(e[1] for e in known)))
+            begins, ends = zip(*known, strict=True)
+            self.view.show_all((min(begins), max(ends)))
         for plot in self.plots:
             plot.reset_y()
         self._touch()

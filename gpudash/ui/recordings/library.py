@@ -305,7 +305,7 @@ class LibraryDocument(Document):
         """Compare the ticked runs, the oldest as A; with fewer than two ticks, the selected runs."""
         rows = self._to_compare()
         if 2 <= len(rows) <= MOST_RUNS:
-            self._compare([place_of(row) for row in rows])
+            self._compare(list(map(place_of, rows)))
 
     def _to_compare(self) -> list[LibraryRow]:
         ticked = self.table.runs.ticked
@@ -332,7 +332,7 @@ class LibraryDocument(Document):
     def _add_files(self) -> None:
         """Choose recordings from elsewhere, list and tick them."""
         chosen = FileDialog.ask_to_open_several(self, "Add recordings", str(Path.home()), KINDS)
-        self.offer_to_compare([Path(name) for name in chosen])
+        self.offer_to_compare(list(map(Path, chosen)))
 
     def _tick_newest(self) -> None:
         """Tick the pending runs whose recording has been read."""

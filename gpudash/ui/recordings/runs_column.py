@@ -186,7 +186,7 @@ class RunsColumn(QFrame):
     def _compare(self) -> None:
         rows = self.ticked()
         if 2 <= len(rows) <= MOST_RUNS:
-            self.compare.emit([place_of(row) for row in rows])
+            self.compare.emit(list(map(place_of, rows)))
 
     def _all(self) -> None:
         self.library_wanted.emit()
@@ -203,7 +203,7 @@ class RunsColumn(QFrame):
         self.compare_button.setToolTip(plain_tip(tip))
         laid = []
         if count > 1:
-            laid = [place_of(row) for row in self.ticked()[:MOST_RUNS]]
+            laid = list(map(place_of, self.ticked()[:MOST_RUNS]))
         if laid != self._laid:
             self._laid = laid
             self.ticked_changed.emit(laid)

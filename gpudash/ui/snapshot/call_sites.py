@@ -104,7 +104,7 @@ class WhoPane(QWidget):
         self._put_in_front()
         self.sums.setText(text)
         shown = changes[:MOST_ROWS]
-        self.changes.show_call_sites([change_cells(change) for change in shown], shown)
+        self.changes.show_call_sites(list(map(change_cells, shown)), shown)
 
     def _put_in_front(self) -> None:
         self.table.setVisible(not self._compares)
@@ -245,7 +245,7 @@ class ComparePane(QWidget):
         found = changes(
             first.holders(first.alive(NOTHING), "call site"), second.holders(second.alive(NOTHING), "call site")
         )
-        self.table.show_rows([change_cells(change) for change in found[:MOST_ROWS]])
+        self.table.show_rows(list(map(change_cells, found[:MOST_ROWS])))
         text = difference_text(first.history, first.home, second.history, second.home)
         self._show_message(f"A is {self._name}, B is {name}. {text}")
         self.said.emit(f"Compared with {name}.")

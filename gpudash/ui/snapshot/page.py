@@ -83,9 +83,9 @@ class StepsPane(QWidget):
         """Show the steps of a device."""
         self._steps = study.steps()
         self.label.setText(steps_text(self._steps, study.growth))
-        self.growth.show_rows([_growth_cells(line) for line in study.growth])
+        self.growth.show_rows(list(map(_growth_cells, study.growth)))
         self.growth.setMaximumHeight(self.growth.height_of_all + self.growth.fontMetrics().lineSpacing())
-        self.steps.show_rows([_step_cells(step) for step in self._steps])
+        self.steps.show_rows(list(map(_step_cells, self._steps)))
 
     @property
     def front(self) -> Table:

@@ -33,7 +33,7 @@ class Places:
     def __init__(self, stacks: Sequence[Stack], sites: Sites) -> None:
         self.stacks = stacks
         self.sites = sites
-        self.labels = [sites.name(site) for site in sites.of_stack.tolist()]
+        self.labels = list(map(sites.name, sites.of_stack.tolist()))
         self._mentions: tuple[str, NDArray[np.bool_]] = ("", np.ones(len(stacks) + 1, dtype=bool))
 
     def frame(self, stack: int) -> tuple[str, int, str]:

@@ -28,7 +28,7 @@ from gpudash.ui.snapshot.drawing.timeline import place_text
 from gpudash.ui.snapshot.rows import ChangeRow, HeldRow, Holder, Places, change_text, changes, holders
 from gpudash.ui.snapshot.selection import Path as CallPath
 from gpudash.ui.snapshot.selection import Selection
-from gpudash.units import format_bytes
+from gpudash.units import format_bytes, summed_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class Study:
         self.history.prepare()
         history = self.history
         self.places = Places(self.device.stacks, history.sites)
-        self.own_paths = Paths([own_code(stack) for stack in self.device.stacks])
+        self.own_paths = Paths(list(map(own_code, self.device.stacks)))
         self.home = chosen_moment(history)
         self.explanation: Explanation = known.explained(history, source=source)
         self.growth: tuple[Growth, ...] = history.growth(source=source)
@@ -189,7 +189,7 @@ class Study:
         kinds, nodes = len(self.history.categories), len(paths.frames)
         key = columns.category[lives].astype(np.int64) * nodes + leaf
         own = np.bincount(key, size, kinds * nodes).astype(np.int64).reshape(kinds, nodes)
-        most = np.argmax([paths.totals(row) for row in own], axis=0)
+        most = np.argmax(list(map(paths.totals, own)), axis=0)
         kind = columns.category[lives][leaf == ROOT]
         sizes = np.bincount(kind, size[leaf == ROOT], kinds).astype(np.int64).tolist()
         counts = np.bincount(kind, minlength=kinds).tolist()
@@ -205,14 +205,14 @@ class Study:
             return self.explanation.parts, self.explanation.capacity_bytes + self.explanation.beyond_bytes
         history = self.history
         parts = [Part("category", name, size) for name, size in history.by_category(history.alive(moment)).items()]
-        live = sum(part.bytes for part in parts)
+        live = summed_bytes(parts)
         waiting = int(history.lives.bytes[history.pending(moment)].sum())
         reserved = self.levels.at(moment)[1]
         parts.append(Part("pending", "freed, in use by another stream", waiting))
         parts.append(Part("idle", "idle inside PyTorch", max(0, reserved - live - waiting)))
         outside = [part for part in self.explanation.parts if part.kind in ("process", "context", "unattributed")]
         parts += outside
-        taken = sum(part.bytes for part in parts)
+        taken = summed_bytes(parts)
         full = taken
         if self.knows_capacity:
             full = max(taken, self.explanation.capacity_bytes)
@@ -271,7 +271,7 @@ class Studying(threading.Thread):
 
 def device_names(snapshot: Snapshot) -> Sequence[str]:
     """The names of a snapshot's devices, each with the most memory it had reserved."""
-    return [_device_name(device) for device in snapshot.devices]
+    return list(map(_device_name, snapshot.devices))
 
 
 def _device_name(device: DeviceSnapshot) -> str:

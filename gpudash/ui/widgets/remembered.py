@@ -67,7 +67,7 @@ def recent_files() -> list[Path]:
 def add_recent(path: Path) -> None:
     """Put ``path`` first among the files opened last."""
     files = [path, *(other for other in recent_files() if other != path)]
-    remember(_RECENT, [str(file) for file in files[:RECENT_FILES]])
+    remember(_RECENT, list(map(str, files[:RECENT_FILES])))
 
 
 def forget_recent(path: Path | None = None) -> None:
@@ -76,7 +76,7 @@ def forget_recent(path: Path | None = None) -> None:
         kept = []
     else:
         kept = [file for file in recent_files() if file != path]
-    remember(_RECENT, [str(file) for file in kept])
+    remember(_RECENT, list(map(str, kept)))
 
 
 def _state_file() -> Path:

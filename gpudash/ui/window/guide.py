@@ -105,7 +105,7 @@ def _place(name: str) -> tuple[int]:
 def hits(page: GuidePage, sought: str) -> int:
     """How often the words occur on a page, in upper or lower case; 0 unless all of them occur."""
     text = page.text.casefold()
-    counts = [text.count(word) for word in sought.casefold().split()]
+    counts = list(map(text.count, sought.casefold().split()))
     if all(counts):
         return sum(counts)
     return 0

@@ -83,7 +83,11 @@ class Command:
         taken = self.keys_taken is not None and self.keys_taken()
         if taken:
             return []
-        return [QKeySequence(key) for key in self.keys]
+        return list(map(QKeySequence, self.keys))
+
+    def key_texts(self) -> list[str]:
+        """As `key_sequences`, as this system writes them."""
+        return [key.toString(QKeySequence.SequenceFormat.NativeText) for key in self.key_sequences()]
 
     def use(self) -> None:
         """Run it; a checkable command toggles, and one in a group is checked."""
@@ -173,7 +177,7 @@ class Menus:
         action.setStatusTip(command.tip)
         action.setMenuRole(command.role)
         action.setAutoRepeat(command.repeats)
-        action.setShortcuts([QKeySequence(key) for key in command.keys])
+        action.setShortcuts(list(map(QKeySequence, command.keys)))
         if command.checked is None:
             action.triggered.connect(lambda _checked=False: command.use())
         else:

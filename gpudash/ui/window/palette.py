@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from PySide6.QtCore import QEvent, QObject, Qt, QTimer
-from PySide6.QtGui import QBrush, QColor, QKeyEvent, QKeySequence, QShowEvent
+from PySide6.QtGui import QBrush, QColor, QKeyEvent, QShowEvent
 from PySide6.QtWidgets import QAbstractItemView, QDialog, QHeaderView, QLineEdit, QTreeWidget, QTreeWidgetItem, QWidget
 
 from gpudash.ui.colours import Palette
@@ -77,14 +77,14 @@ POLL_MS = 50
 
 def command_entries(commands: Sequence[Command]) -> list[PaletteEntry]:
     """The palette's entries for ``commands`` in their current state."""
-    return [_entry(command) for command in commands]
+    return list(map(_entry, commands))
 
 
 def _entry(command: Command) -> PaletteEntry:
     chosen = ""
     if command.checked is not None and command.checked():
         chosen = "  ✓"
-    keys = [key.toString(QKeySequence.SequenceFormat.NativeText) for key in command.key_sequences()]
+    keys = command.key_texts()
     return PaletteEntry(
         f"{command.label().replace('&&', '&')}{chosen}",
         command.menu.replace("/", BETWEEN),

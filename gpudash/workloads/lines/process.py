@@ -50,7 +50,7 @@ def main() -> int:
         number = int(query["id"])
 
         def began(line: int, moments: Sequence[LineMoment], number: int = number) -> None:
-            conversation.report({"id": number, "line": line, "moments": [asdict(moment) for moment in moments]})
+            conversation.report({"id": number, "line": line, "moments": list(map(asdict, moments))})
 
         runner = LineRunner(
             backend,

@@ -21,6 +21,7 @@ from gpudash.simulator.device.backend import Backend
 from gpudash.simulator.device.naming import DEVICE
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.simulator.device.tracking import tensors_in
+from gpudash.units import summed_bytes
 from gpudash.workloads.lines.trace import LineBlock, LineFailure, LineMoment, LinesTrace
 
 logger = logging.getLogger(__name__)
@@ -121,7 +122,7 @@ class LineRunner:
         if failure is None:
             held = tuple(self._shown(self._held, [], 0))
             self._moments = self._moments[: MOST_MOMENTS - 1]
-            size = sum(block.bytes for block in held)
+            size = summed_bytes(held)
             self._moments.append(LineMoment(0, "", 0, held, tuple(_on_host(namespace)), size, size))
         return LinesTrace(lines, self._limit, tuple(self._moments), failure)
 
@@ -291,7 +292,7 @@ def _together(blocks: Sequence[LineBlock]) -> list[LineBlock]:
         if len(alike) < ALIKE and not workspace:
             found += alike
             continue
-        total = sum(block.bytes for block in alike)
+        total = summed_bytes(alike)
         fresh = all(block.fresh for block in alike)
         found.append(LineBlock(base, total, named, fresh, len(alike), workspace, alike[0].origin))
     return found

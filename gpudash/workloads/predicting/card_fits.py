@@ -46,7 +46,7 @@ def cards_question(query: Mapping[str, Any], extras: dict[str, Any]) -> CardsQue
     requested = [CardRequest(str(card["key"]), Target.from_json(card["target"])) for card in query.get("cards", ())]
 
     def report(answers: Sequence[CardEstimate]) -> None:
-        extras["cards"] = [asdict(answer) for answer in answers]
+        extras["cards"] = list(map(asdict, answers))
 
     return CardsQuestion(requested, report)
 

@@ -158,12 +158,12 @@ def _estimates(query: Mapping[str, Any], dry: DryRun, extras: dict[str, Any]) ->
     from gpudash.workloads.predicting.estimate import Question, estimate
 
     target = Target.from_json(query["target"])
-    elsewhere = tuple(Target.from_json(other) for other in query.get("elsewhere", ()))
+    elsewhere = tuple(map(Target.from_json, query.get("elsewhere", ())))
     try:
         spec = build(workloads()[query["workload"]], query["spec"])
     except ValueError as error:
         raise CannotPredictError("request", f"{error}.", "Change the fields named in the message.") from None
-    ranks = tuple(Target.from_json(rank) for rank in query.get("ranks", ()))
+    ranks = tuple(map(Target.from_json, query.get("ranks", ())))
     cards = cards_question(query, extras)
     question = Question(spec, target, _level(target, query.get("used_bytes")), elsewhere, ranks, cards)
 

@@ -152,12 +152,12 @@ def _estimates(query: Mapping[str, Any], follower: CodeFollower, extras: dict[st
     if query.get("timeline"):
         followed = keep_timeline
     target = Target.from_json(query["target"])
-    elsewhere = [Target.from_json(other) for other in query.get("elsewhere", ())]
+    elsewhere = list(map(Target.from_json, query.get("elsewhere", ())))
     alternatives = bool(query.get("alternatives", True))
     cards = cards_question(query, extras)
     if "model" in query:
         spec = ModelSpec.model_validate(query["model"])
-        ranks = [Target.from_json(rank) for rank in query.get("ranks", ())]
+        ranks = list(map(Target.from_json, query.get("ranks", ())))
         yield from estimates(
             spec, follower, target, elsewhere, ranks, alternatives=alternatives, followed=followed, cards=cards
         )

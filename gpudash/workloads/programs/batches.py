@@ -103,7 +103,7 @@ class TextQuestions:
     def __init__(self, vocabulary: bytes, prompts: torch.Tensor) -> None:
         self.inputs = prompts
         self._vocabulary = vocabulary
-        self._prompts = [self._text(row) for row in prompts[:SHOWN].tolist()]
+        self._prompts = list(map(self._text, prompts[:SHOWN].tolist()))
         self._written: list[torch.Tensor] = []
         self._stays = False
 

@@ -52,7 +52,7 @@ class Epochs:
     def end(self) -> list[dict[str, Any]]:
         """End the epoch, report it, and return all epochs so far."""
         seconds = time.perf_counter() - self._began_s
-        finite = [loss for loss in self._losses if math.isfinite(loss)]
+        finite = list(filter(math.isfinite, self._losses))
         if finite:
             loss = math.fsum(finite) / len(finite)
         else:

@@ -119,7 +119,7 @@ class _Trainer:
             taken = step_bytes(spec, weights, self._source.outputs) // len(self._devices)
             context.about_to_allocate(taken, str(device))
         if spec.batches == "resident":
-            self._make_resident()
+            self._resident = self._all_placed(map(self._source.batch, range(batches_per_epoch(spec))))
         epochs = Epochs(context)
         context.begin_steps()
         step, began = 0, time.perf_counter()
@@ -191,9 +191,6 @@ class _Trainer:
         else:
             inputs, targets = placed(stage, batch, devices[0], self._context)
         return inputs, targets
-
-    def _make_resident(self) -> None:
-        self._resident = self._all_placed(map(self._source.batch, range(batches_per_epoch(self._spec))))
 
     def _all_placed(self, batches: Iterable[Batch]) -> list[Batch]:
         """Every batch of the training set on the device, announced as one allocation."""
@@ -504,7 +501,7 @@ def move(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.devic
     # Taken before the move: it refers to parameters by index.
     state = optimizer.state_dict()
     size = sum(tensor.nbytes for _, _, tensor in _everything(model, optimizer, ()))
-    before = [id(parameter) for parameter in model.parameters()]
+    before = list(map(id, model.parameters()))
     model.to(device)
     # By identity: moving between different device types creates new parameters in the same order.
     moved = dict(zip(before, model.parameters(), strict=True))

@@ -433,7 +433,7 @@ def release(*, context: bool = False) -> tuple[int | None, int | None]:
 
 
 def _reserved_bytes(torch: Any) -> int:
-    return sum(torch.cuda.memory_reserved(index) for index in range(torch.cuda.device_count()))
+    return sum(map(torch.cuda.memory_reserved, range(torch.cuda.device_count())))
 
 
 @contextmanager

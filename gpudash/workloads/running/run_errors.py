@@ -17,6 +17,7 @@ from gpudash.devices.names import kind_of, shown_name
 from gpudash.memory.allocator.refusal import REFUSED, AllocationRefused
 from gpudash.memory.watching.levels import REMEDY as GUARD_REMEDY
 from gpudash.system.files import text_of
+from gpudash.system.foreign_text import error_text
 from gpudash.telemetry.records import Event, RunEnd
 from gpudash.units import MAX_SIZE, format_bytes, format_pair, parse_size
 
@@ -219,15 +220,10 @@ def _shortage_text(short: Shortage, device: str) -> str:
 def _failure_of(error: BaseException, workload: str, steps: int) -> tuple[str, str, str]:
     if isinstance(error, WorkloadError):
         return error.kind, str(error), error.remedy
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    name = type(error).__name__
-    failure = name
-    if first:
-        failure = f"{name}: {first}"
-    message = f"The {workload} workload ended after {steps} steps by {failure.rstrip('.')}."
+    message = f"The {workload} workload ended after {steps} steps by {error_text(error).rstrip('.')}."
     if any(sign in str(error) for sign in _CUDA_BROKEN):
         return "cuda_error", message, POISONED_REMEDY
-    return name, message, OTHER_REMEDY
+    return type(error).__name__, message, OTHER_REMEDY
 
 
 def _bytes(text: str) -> int | None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from gpudash.system.foreign_text import error_text
 from gpudash.system.garbage import without_collection
 from gpudash.system.processes import TORCH_IMPORT_S
 from gpudash.system.threads import joined
@@ -192,12 +193,7 @@ class Worker:
             return action()
         except Exception as error:  # CUDA's errors have no common type, and no error may end the thread
             logger.exception("%s", failure)
-            first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-            if first:
-                reason = f"{type(error).__name__}: {first}"
-            else:
-                reason = type(error).__name__
-            self._note(Topic.WORKER, f"{failure} ({reason}).", details=str(error))
+            self._note(Topic.WORKER, f"{failure} ({error_text(error)}).", details=str(error))
             return None
 
     def _load(self) -> None:

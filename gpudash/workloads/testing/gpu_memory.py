@@ -141,7 +141,7 @@ class GpuMemory:
             return ""
         found = self._with_causes(found)
         lines = [f"The test has {self._budget} of {self._measured.label}.", "", *report(found)]
-        patch = next((remedy.patch for remedy in found.remedies if remedy.patch), "")
+        patch = found.patch
         folder = str(Path.cwd())
         if patch:
             patch = in_folder(patch, folder, _read)
@@ -246,7 +246,7 @@ class GpuMemory:
         from gpudash.memory.snapshot.reading.reader import snapshot_of
 
         index = self.device.index or 0
-        device = next((one for one in snapshot_of(taken).devices if one.index == index), None)
+        device = snapshot_of(taken).device(index)
         if device is None:
             return None
         return History(device)

@@ -73,7 +73,7 @@ class MemoryBudget:
             raise MarkerError(f"gpu_memory takes no {min(unknown)}=; {FORM}.")
         if len(args) > 1:
             raise MarkerError(f"gpu_memory takes one size, not {len(args)}; {FORM}.")
-        baseline, tolerance, as_cuda = (keywords.get(name) for name in ("baseline", "tolerance", "as_cuda"))
+        baseline, tolerance, as_cuda = map(keywords.get, ("baseline", "tolerance", "as_cuda"))
         if not args and baseline is None:
             raise MarkerError(f"gpu_memory has neither a size nor a baseline; {FORM}.")
         if tolerance is not None and baseline is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from PySide6.QtCore import QCoreApplication, QEvent
@@ -121,6 +121,3 @@ def refresh(stack: PlotStack) -> None:
     for _ in range(3):
         stack.refresh(force=True)
         QApplication.processEvents()
-
-
-Refresh = Callable[[PlotStack], None]

@@ -21,8 +21,6 @@ from gpudash.telemetry.recording.retention import INDEX, trash_folder
 from tests.unit.session.conftest import PATIENCE_S
 from tests.unit.telemetry.recordings import begin, dated, record
 
-Open = Callable[[], LibraryWatcher]
-
 
 @pytest.fixture
 def folder() -> Path:

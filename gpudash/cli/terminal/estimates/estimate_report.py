@@ -16,7 +16,7 @@ from gpudash.memory.predicting.estimate import Estimate
 from gpudash.memory.predicting.prediction import COMMUNICATION, CONTEXT, HELD_BACK, Prediction
 from gpudash.memory.predicting.rank_estimates import SPLIT
 from gpudash.memory.serving.plan import RANKS
-from gpudash.units import format_bytes, format_duration, format_like, format_throughput
+from gpudash.units import format_bytes, format_duration, format_like, format_throughput, summed_bytes
 
 if TYPE_CHECKING:
     from gpudash.drawing.ghost import Ghost
@@ -187,7 +187,7 @@ def _figures(prediction: Prediction, memory_cap: str | None) -> list[str]:
         *prediction.assumption_lines,
         estimate.remark,
     ]
-    return [line for line in (*lines, f"{estimate.method}; {estimate.seconds:.1f} s") if line]
+    return list(filter(None, (*lines, f"{estimate.method}; {estimate.seconds:.1f} s")))
 
 
 def _of_growth(estimate: Estimate) -> list[str]:
@@ -291,7 +291,7 @@ def _of_a_card(service: Service, *, coloured: bool) -> Text:
         _Part("K", "bright_green", "KV cache", max(service.kv_bytes, 0)),
     ]
     parts = [part for part in taken if part.bytes]
-    bar = _bar(parts, max(service.card.total_bytes, sum(part.bytes for part in parts)), coloured=coloured)
+    bar = _bar(parts, max(service.card.total_bytes, summed_bytes(parts)), coloured=coloured)
     ranks = ""
     if service.flags.tensor_parallel > 1:
         ranks = " on each"

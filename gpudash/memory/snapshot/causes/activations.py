@@ -35,7 +35,7 @@ from gpudash.memory.snapshot.history.phases import BACKWARD, OPTIMIZER, PHASES
 from gpudash.memory.snapshot.replay.trace_replay import ReplayRun
 from gpudash.memory.snapshot.source_edits import Function, LineEdits, Loop, SourceFile, keyword_of, method_of, names_in
 from gpudash.telemetry.explanation import Remedy, short
-from gpudash.units import available, format_bytes
+from gpudash.units import available, format_bytes, summed_bytes
 
 SHARE_OF_LIVE = 0.3
 """Part of the live bytes that activations and their temporaries must hold."""
@@ -312,7 +312,7 @@ def graph_of_gradients(case: Case) -> ProgramCause | None:
         if not isinstance(call, ast.Call):
             continue
         place = f"{short(growth.file)}:{growth.line}"
-        size = sum(one.bytes for one in case.found.growing)
+        size = summed_bytes(case.found.growing)
         text = (
             f"create_graph=True at {place} keeps the graph of each inner step until the backward pass over all of "
             f"them: {format_bytes(size)} after {growth.steps} of them."
@@ -494,7 +494,7 @@ def of_batch(case: Case, found: BatchSize, batch: int, peak: int | None = None) 
 def scaled_lives(case: Case) -> Ints:
     """Blocks that scale with the batch: activations, inputs and what is computed from them."""
     names = (ACTIVATIONS, INPUTS, TEMPORARY, OTHER_TENSORS)
-    codes = [case.history.categories.index(name) for name in names]
+    codes = list(map(case.history.categories.index, names))
     weights = np.isin(case.lives.category, [case.history.categories.index(WEIGHTS)])
     sizes = set(case.lives.requested[weights].tolist())
     scaled = np.isin(case.lives.category, codes) & (case.lives.phase != PHASES.index(PHASES[OPTIMIZER]))
@@ -526,7 +526,7 @@ def checkpointed(case: Case) -> Iterator[Remedy]:
             ends.update(dict.fromkeys(now[:-1].tolist(), int(case.lives.born[then[0]])))
         ran = case.freed_sooner(ends)
         saved = case.bytes_of(np.array([life for life in ends if case.lives.freed[life] > case.moment], np.int64))
-        arguments = ", ".join([ast.unparse(call.func), *(ast.unparse(argument) for argument in call.args)])
+        arguments = ", ".join([ast.unparse(call.func), *map(ast.unparse, call.args)])
         changed = file.replaced(call, f"torch.utils.checkpoint.checkpoint({arguments}, use_reentrant=False)")
         patch = _with_import(file, changed)
         text = (

@@ -211,7 +211,7 @@ def _names_of_options(program: ProgramFiles) -> dict[str, str]:
         for node in file.nodes():
             if not isinstance(node, ast.Call) or method_of(node) not in _OPTIONS:
                 continue
-            spellings = [text for text in map(_text, node.args) if text]
+            spellings = list(filter(None, map(_text, node.args)))
             names = [text.lstrip("-").replace("-", "_") for text in (*spellings, _text(keyword_of(node, "dest")))]
             name = next(filter(is_batch, names), "")
             if not name and _HELP.match(_text(keyword_of(node, "help"))) and max(map(len, names)) == 1:

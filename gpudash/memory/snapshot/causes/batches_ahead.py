@@ -209,7 +209,7 @@ def _batch_of(loop: ast.For) -> ast.expr:
 def _moved(batch: ast.expr, move: str, parts: int) -> str:
     """The statement that moves a batch."""
     if isinstance(batch, ast.Tuple):
-        names = [ast.unparse(part) for part in batch.elts]
+        names = list(map(ast.unparse, batch.elts))
         return f"{', '.join(names)} = {', '.join(f'{name}{move}' for name in names)}"
     name = ast.unparse(batch)
     if parts > 1:

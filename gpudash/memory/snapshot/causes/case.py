@@ -134,7 +134,7 @@ class Case:
         return self.alive[~self._in_category(names)]
 
     def _in_category(self, names: Sequence[str]) -> Bools:
-        codes = [self.history.categories.index(name) for name in names]
+        codes = list(map(self.history.categories.index, names))
         return np.isin(self.lives.category[self.alive], codes)
 
     def groups(self, lives: Ints, keys: Callable[[int], Iterable[_Key]]) -> dict[_Key, Ints]:
@@ -165,7 +165,7 @@ class Case:
         found = []
         for stack in self.history.device.stacks:
             frames = [Frame(*one) for one in stack]
-            found.append([frame for frame in frames if is_own(frame)])
+            found.append(list(filter(is_own, frames)))
         return found
 
     def frames(self, life: int) -> list[Frame]:
@@ -192,7 +192,7 @@ class Case:
         for stack in dict.fromkeys(stacks):
             if stack >= 0:
                 names.update((frame.file, None) for frame in self.own_frames[stack])
-        return [self.file(name) for name in names]
+        return list(map(self.file, names))
 
     @cached_property
     def imported_files(self) -> list[SourceFile]:

@@ -136,7 +136,7 @@ def _several_states(case: Case) -> _Kept | None:
 def _makings(case: Case, lives: Ints) -> list[Ints]:
     """The blocks of each object that some lines created, without small ones."""
     found = case.makings(lives)
-    largest = max((case.bytes_of(making) for making in found), default=0)
+    largest = max(map(case.bytes_of, found), default=0)
     return [making for making in found if case.bytes_of(making) >= SHARE_OF_LARGEST * largest]
 
 
@@ -249,7 +249,7 @@ def _value(file: SourceFile, path: Sequence[ast.AST], name: str, calls: int = MO
         target = node.targets[0]
         value = node.value
         if isinstance(target, ast.Tuple):
-            names = [ast.unparse(one) for one in target.elts]
+            names = list(map(ast.unparse, target.elts))
             if name not in names:
                 continue
             return _result(file, value, names.index(name), calls)

@@ -141,7 +141,7 @@ def _value_bytes(case: Case) -> int:
         types += [ast.unparse(argument) for argument in call.args if method_of(call) == "to"]
         if method_of(call) in ("bfloat16", "half"):
             return 2
-        if method_of(call) != "autocast" and any(_HALF.search(text) for text in types):
+        if method_of(call) != "autocast" and any(map(_HALF.search, types)):
             return 2
     return 4
 

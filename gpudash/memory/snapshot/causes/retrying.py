@@ -39,7 +39,7 @@ def retry_while_handling(case: Case) -> ProgramCause | None:
 def _held(
     case: Case, file: SourceFile, frame: Frame, tried: ast.Try, handler: ast.ExceptHandler
 ) -> ProgramCause | None:
-    lines = [(file.file, line) for statement in tried.body for line in lines_of(statement)]
+    lines = _lines(file, tried)
     first = int(case.history.ooms[-2])
     # Created before the first failure, and still alive at the second.
     lives = case.alive[case.with_frames(lines)[case.alive] & (case.lives.born[case.alive] < first)]
@@ -70,9 +70,13 @@ def retry_with_kept_error(case: Case) -> ProgramCause | None:
     return None
 
 
+def _lines(file: SourceFile, tried: ast.Try) -> list[tuple[str, int]]:
+    return [(file.file, line) for statement in tried.body for line in lines_of(statement)]
+
+
 def _of_earlier_tries(case: Case, file: SourceFile, tried: ast.Try) -> Ints:
     """Live blocks that a ``try`` allocated before a request of it failed, without what a training keeps anyway."""
-    lines = [(file.file, line) for statement in tried.body for line in lines_of(statement)]
+    lines = _lines(file, tried)
     lives = case.of_other_category(WEIGHTS, GRADIENTS, OPTIMIZER_STATE, WORKSPACE)
     earlier: Ints = lives[case.with_frames(lines)[lives] & (case.lives.born[lives] < case.history.ooms[-2])]
     return earlier

@@ -62,7 +62,7 @@ def _scores(node: ast.AST) -> tuple[str, ast.expr, ast.expr, str] | None:
     if left is None or right is None or method_of(right) not in ("transpose", "mT"):
         return None
     assert isinstance(right, ast.Call) and isinstance(right.func, ast.Attribute)
-    if sorted(ast.unparse(argument) for argument in right.args) != ["-1", "-2"]:
+    if sorted(map(ast.unparse, right.args)) != ["-1", "-2"]:
         return None
     return node.targets[0].id, left, right.func.value, scale
 
@@ -99,7 +99,7 @@ def _patched(file: SourceFile, scores: ast.AST, use: ast.stmt, found: tuple[str,
     assert isinstance(use, ast.Assign | ast.Return) and use.value is not None and isinstance(scores, ast.stmt)
     value = _product(use.value)[1]
     assert value is not None
-    operands = ", ".join(ast.unparse(one) for one in (query, key, value))
+    operands = ", ".join(map(ast.unparse, (query, key, value)))
     call = f"torch.nn.functional.scaled_dot_product_attention({operands}, scale={scale})"
     changed = file.replaced(use.value, call)
     if changed is None:

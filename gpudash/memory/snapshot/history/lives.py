@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -60,10 +60,6 @@ class Lives:
         return len(self.address)
 
 
-def _int64(values: Iterable[int]) -> Ints:
-    return np.fromiter(values, np.int64)
-
-
 def rounded(sizes: Ints, settings: AllocatorSettings) -> Ints:
     """Block sizes for requests of ``sizes`` bytes, without rests that cannot be split off."""
     rounding = Rounding(settings)
@@ -71,7 +67,7 @@ def rounded(sizes: Ints, settings: AllocatorSettings) -> Ints:
         return (sizes + 511) & -512
     # A trace of millions of requests has a few hundred sizes: round each of those once.
     different, places = np.unique(sizes, return_inverse=True)
-    return _int64(rounding.rounded(int(size)) for size in different)[places]
+    return np.fromiter((rounding.rounded(int(size)) for size in different), np.int64)[places]
 
 
 def matched(device: DeviceSnapshot, columns: Columns) -> tuple[Lives, int]:
@@ -232,10 +228,6 @@ class _Undoing:
         self._held[piece.address] = piece
         insort(self._begins, piece.address)
 
-    def _take(self, address: int) -> Piece:
-        del self._begins[bisect_left(self._begins, address)]
-        return self._held.pop(address)
-
     def came(self, event: int, address: int, size: int) -> None:
         """Undo an event that added memory; parts of it may since have been removed from an expandable segment."""
         # Start with the last piece at or below the address: it may overlap the added range.
@@ -254,7 +246,8 @@ class _Undoing:
             self.disagreeing += 1
             return
         for piece in found:
-            self._take(piece.address)
+            del self._begins[bisect_left(self._begins, piece.address)]
+            del self._held[piece.address]
             begin = max(address, piece.address)
             last = min(end, piece.address + piece.size)
             # Parts outside of the range existed before this event, and stay held further back in time.

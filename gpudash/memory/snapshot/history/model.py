@@ -226,3 +226,12 @@ class Snapshot:
     kind: str = ""
     events_in_file: int = 0
     warnings: tuple[str, ...] = ()
+
+    def device(self, index: int) -> DeviceSnapshot | None:
+        """The device with an index in torch's numbering; ``None`` where the file has nothing of it."""
+        return next((device for device in self.devices if device.index == index), None)
+
+    def device_called(self, name: str) -> DeviceSnapshot:
+        """The device that torch calls so ("cuda:1"); the first one where there is none."""
+        number = name.partition(":")[2]
+        return next((device for device in self.devices if str(device.index) == number), self.devices[0])

@@ -134,7 +134,7 @@ def role_of(stack: Iterable[Frame]) -> tuple[Role, int]:
 
 def roles(stacks: Sequence[Sequence[Frame]]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Role and phase of each stack, followed by those for blocks without a stack."""
-    found = [role_of(stack) for stack in stacks]
+    found = list(map(role_of, stacks))
     role = np.array([*(role for role, _ in found), Role.NO_STACK], np.uint8)
     return role, np.array([*(phase for _, phase in found), NO_PHASE], np.uint8)
 

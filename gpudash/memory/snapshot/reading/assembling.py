@@ -316,7 +316,7 @@ class _Assembling:
         _report_unknown(self._found)
         in_file = sum(trace.seen for trace in traces)
         present = sorted(self._segments.keys() | {n for n, trace in enumerate(traces) if trace.seen}) or [0]
-        pairs = [self._device(number) for number in present]
+        pairs = list(map(self._device, present))
         if not self._found.is_whole:
             first_us = next((trace.first_us for trace in traces if trace.first_us is not None), None)
             kept = [columns for _device, columns in pairs]
@@ -370,7 +370,7 @@ def _names(names: Sequence[str] | Mapping[str, int]) -> str:
 
 def _part(kept: Sequence[Columns], in_file: int, first_us: int | None, memory_bytes: int) -> str:
     """Which events fit in memory, in a sentence: the newest, and since when, relative to the first in the file."""
-    timed = [column for column in (columns.time_us[columns.time_us != NONE] for columns in kept) if len(column)]
+    timed = list(filter(len, (columns.time_us[columns.time_us != NONE] for columns in kept)))
     since = ""
     if timed and first_us is not None:
         since = f"{_clock(min(int(column[0]) for column in timed) - first_us)} to the end, "

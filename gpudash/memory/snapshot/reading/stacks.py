@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, overload
@@ -141,16 +142,12 @@ class StackList(Sequence[Stack]):
         return made
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and len(self) == len(other) and all(map(_same, self, other))
+        return isinstance(other, Sequence) and len(self) == len(other) and all(map(operator.eq, self, other))
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"StackList({len(self)} stacks of {len(self.frames)} frames)"
-
-
-def _same(one: Any, other: Any) -> bool:
-    return bool(one == other)
 
 
 def frames_of(values: Iterable[Sequence[Any]]) -> list[Frame]:

@@ -236,7 +236,8 @@ def compiled(device: DeviceSnapshot) -> tuple[TraceProgram, Lives, Ints]:
     lives = found.lives
     before = found.layout(-1)
     # A block's number is its index here: first those from before the trace, by address, then by allocation.
-    order = np.concatenate((before.life, _by_birth(lives)))
+    made = np.flatnonzero(lives.born >= 0)
+    order = np.concatenate((before.life, made[np.argsort(lives.born[made], kind="stable")]))
     operations, events, specials = _operations(columns, lives, order, device)
     pool = _pools(columns, lives, order, device)
     known = len(before.life)
@@ -278,11 +279,6 @@ def _requests(lives: Lives, order: Ints, pool: list[Pool | None]) -> Ints:
     sizes = np.unique(lives.requested[order], return_inverse=True)[1]
     streams, stream = np.unique(lives.stream[order], return_inverse=True)
     return np.asarray((sizes * len(streams) + stream) * max(1, len(number_of)) + pools, np.int64)
-
-
-def _by_birth(lives: Lives) -> Ints:
-    found = np.flatnonzero(lives.born >= 0)
-    return found[np.argsort(lives.born[found], kind="stable")]
 
 
 def _highest(lives: Lives, count: int) -> int:

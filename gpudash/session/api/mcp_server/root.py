@@ -126,7 +126,7 @@ class Root:
     def _inside(self, text: str, folders: Sequence[Path]) -> Path:
         _require_name(text)
         found = Path(os.path.realpath(self.folder / text))
-        if not any(found.is_relative_to(folder) for folder in folders):
+        if not any(map(found.is_relative_to, folders)):
             raise self._outside(text)
         if not found.exists():
             raise ToolError(f"There is no {shown(text)} in {self.folder}.")
@@ -153,7 +153,7 @@ class Root:
             if number == MOST_ENTRIES:
                 raise ToolError(f"{shown(text)} has more than {MOST_ENTRIES:,} entries: name a file in it.")
             real = Path(os.path.realpath(entry))
-            if not any(real.is_relative_to(each) for each in (self.folder, *self.own)):
+            if not any(map(real.is_relative_to, (self.folder, *self.own))):
                 raise ToolError(f"{shown(entry.name)} in {shown(text)} is a link to outside of {self.folder}.")
             if real.exists() and not stat.S_ISDIR(real.stat().st_mode):
                 self._regular(real, str(entry.name))

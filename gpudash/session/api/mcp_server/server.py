@@ -98,7 +98,7 @@ class ToolServer(MCPServer[CommandRunner]):
 def _wrong_arguments(error: ValidationError) -> str:
     found = []
     for problem in error.errors():
-        where = ".".join(str(part) for part in problem["loc"])
+        where = ".".join(map(str, problem["loc"]))
         if problem["type"] == "missing":
             found.append(f"{where} is missing")
         else:

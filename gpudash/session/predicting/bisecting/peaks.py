@@ -26,6 +26,7 @@ from gpudash.simulator.refusal import FIX, FIX_OR_WATCH
 from gpudash.system.files import make_private_folder, written_whole
 from gpudash.system.folders import data_folder
 from gpudash.system.foreign_files import read_regular, read_regular_text
+from gpudash.system.foreign_text import last_line
 from gpudash.system.processes import end_group
 
 logger = logging.getLogger(__name__)
@@ -318,7 +319,7 @@ class PeakFinder:
         output = tree.parent / "output"
         code = self._run(command, output)
         printed = read_regular(output, MOST_FILE_BYTES).decode("utf-8", "replace")
-        last = next((line.strip() for line in reversed(printed.splitlines()) if line.strip()), "nothing")
+        last = last_line(printed) or "nothing"
         if "unrecognized arguments: --gpu-memory-report" in printed:
             raise BisectError(
                 "The pytest of this command does not know gpudash.",

@@ -318,7 +318,7 @@ class Search:
         if len(suspects) > 1:
             previous = others[-1]
             before = self._finder.at(previous).peaks[self._test]
-            named = [self._repository.commit(one) for one in suspects]
+            named = list(map(self._repository.commit, suspects))
             return BisectResult(None, previous, before, after, suspects=named)
         previous, before = self._before(raised, others)
         commit = raised
@@ -336,7 +336,7 @@ class Search:
 
     def _before(self, raised: Commit, others: Sequence[Commit]) -> tuple[Commit, Peak]:
         """The previous commit and its peak: the parent, or if that has no answer the last commit with the old peak."""
-        parents = [self._repository.commit(one) for one in raised.parents]
+        parents = list(map(self._repository.commit, raised.parents))
         known = {one.hash for one in others}
         # Of a merge, prefer the parent that has an answer already.
         ordered = sorted(parents, key=lambda one: one.hash not in known)

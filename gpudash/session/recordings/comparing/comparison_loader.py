@@ -14,6 +14,7 @@ import numpy as np
 
 from gpudash.session.recordings.replay import Replay
 from gpudash.session.recordings.run_names import given_name
+from gpudash.session.recordings.session_runs import uuid_of
 from gpudash.system.settings import recording_path
 from gpudash.telemetry.comparing import ComparedRun, Curve, RunMark, StepColumns
 from gpudash.telemetry.comparing.curves import STEPPED
@@ -198,8 +199,7 @@ def _memory(store: Store, view: RunView, end: float) -> Iterator[tuple[str, Curv
     if view.device == "cpu":
         wanted: list[tuple[str, str, str, str | None]] = [("used", "host", "process_bytes", None)]
     else:
-        uuids = (key[2] for key, _series in store.curves() if key[0] == "gpu" and key[2] is not None)
-        uuid = next((uuid for uuid in uuids if store.torch_name(uuid) == view.device), None)
+        uuid = uuid_of(store, view.device)
         wanted = [
             ("allocated", "allocator", "allocated_bytes", view.device),
             ("reserved", "allocator", "reserved_bytes", view.device),

@@ -139,7 +139,7 @@ class Attached:
         self._lost_s: float | None = math.inf
         self._runs()
         try:
-            self._command = [str(word) for word in self._process.cmdline()]
+            self._command = list(map(str, self._process.cmdline()))
         except psutil.Error:
             self._command = []
         self._hearing = Hearing(run_id, process_name(self._process), wiring, self._facts, self._environment)

@@ -86,7 +86,7 @@ def candidates(store: Store) -> list[Candidate]:
             continue
         try:
             with process.oneshot():
-                arguments = [argument for argument in process.cmdline() if argument]
+                arguments = list(filter(None, process.cmdline()))
                 wanted = process.pid in held or (is_python(arguments) and not is_gpudash(arguments))
                 if wanted and process.uids().real == os.getuid():
                     memory, gpu = int(process.memory_info().rss), held.get(process.pid)

@@ -29,6 +29,7 @@ from gpudash.agent.attach import attach_socket, entering
 from gpudash.session.watching.attaching.addresses import Mapping, NoAddressError, addresses, mappings
 from gpudash.session.watching.attaching.registers import described_registers
 from gpudash.system.files import runtime_folder
+from gpudash.system.foreign_text import last_line
 
 OLDEST = (3, 9)
 """Oldest Python in which the agent runs."""
@@ -474,7 +475,7 @@ def _debugger_refusal(output: str) -> str | None:
 
 def _remote_refusal(errors: str) -> str:
     """Why ``sys.remote_exec`` failed, by the last line of its traceback."""
-    last = next((line.strip() for line in reversed(errors.splitlines()) if line.strip()), "")
+    last = last_line(errors)
     if "PermissionError" in last or "Operation not permitted" in last:
         return NO_PTRACE
     if "disabled" in last or "not enabled" in last:

@@ -263,7 +263,7 @@ class Hearing:
         argv = peer.hello.get("argv")
         is_own = peer.pid == self._pid or peer.rank is not None or peer.hello.get("forked")
         if isinstance(argv, list) and argv and not is_own:
-            self.memory.note_command(peer.pid, command_text([str(word) for word in argv[:8]]))
+            self.memory.note_command(peer.pid, command_text(list(map(str, argv[:8]))))
 
     def _left_out(self, peer: Peer, message: Message, error: Exception) -> None:
         """Report that a message was dropped, once for each kind of message and error."""

@@ -185,7 +185,7 @@ class ProgramNews:
 
     def _hello(self, peer: Peer, message: Message) -> None:
         self.heard += 1
-        whole = [str(argument) for argument in message.get("argv") or ()]
+        whole = list(map(str, message.get("argv") or ()))
         argv = whole[:MOST_ARGUMENTS]
         if self.heard == MOST_JOINED:
             self.note(Topic.PROCESSES, "More processes have joined; they are not listed one by one.")

@@ -118,7 +118,7 @@ class WatchedRanks:
         if self._ranks.compared is None:
             return ""
         capacities = {rank: facts.get("capacity_bytes") for rank, facts in self._facts.items()}
-        own, others = capacities.pop(number), [size for size in capacities.values() if size]
+        own, others = capacities.pop(number), list(filter(None, capacities.values()))
         is_smallest = bool(own and others and own < min(others))
         if found is not None:
             if is_smallest:
@@ -207,7 +207,7 @@ class WatchedRanks:
             if not isinstance(row, list) or len(row) < 7 or not isinstance(row[0], int) or number_in(row[2]) is None:
                 continue
             time_s = self._time_of({"time_us": row[1]})
-            compute_s, blocked_s, loss, accuracy = (number_in(value) for value in row[3:7])
+            compute_s, blocked_s, loss, accuracy = map(number_in, row[3:7])
             input_s = None
             if len(row) > 7:
                 input_s = number_in(row[7])

@@ -246,7 +246,7 @@ class PrintedMetrics:
         elif self._own.ended:
             return
         else:
-            of_lines = [_grouped(groups) for groups in self._own.read([line for line, _ in lines])]
+            of_lines = list(map(_grouped, self._own.read([line for line, _ in lines])))
         for (_, time_s), fields in zip(lines, of_lines, strict=False):
             self._keep(fields, time_s)
         if self._own is not None and self._own.ended:
@@ -529,7 +529,7 @@ def _is_one_of_several(name: str) -> bool:
 
 
 def _name_parts(name: str) -> list[str]:
-    return [word for word in re.split(r"[^a-z0-9@]+", name.lower()) if word]
+    return list(filter(None, re.split(r"[^a-z0-9@]+", name.lower())))
 
 
 def _side(word: str) -> str:
@@ -631,7 +631,7 @@ class _OwnPattern:
                 self.close()
                 return []
             answer += piece
-        return [dict(groups) for groups in json.loads(answer)]
+        return list(map(dict, json.loads(answer)))
 
     def close(self) -> None:
         """End the process."""

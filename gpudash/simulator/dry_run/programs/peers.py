@@ -71,31 +71,34 @@ def without_peers(engine: Engine, when_imported: WhenImported) -> None:
     def new_group(*args: Any, **kwargs: Any) -> Any:
         return new(*args, **{**kwargs, "backend": BACKEND})
 
-    def all_gather_object(object_list: list[Any], obj: Any, *_args: Any, **_kwargs: Any) -> None:
-        object_list[:] = [obj] * len(object_list)
-
-    def gather_object(obj: Any, object_gather_list: list[Any] | None = None, *_args: Any, **_kwargs: Any) -> None:
-        if object_gather_list is not None:
-            object_gather_list[:] = [obj] * len(object_gather_list)
-
-    def broadcast_object_list(
-        object_list: list[Any],  # noqa: ARG001 - passed by name, as in torch
-        src: int | None = None,
-        *_args: Any,
-        **_kwargs: Any,
-    ) -> None:
-        """Do nothing, so that each rank keeps its own objects."""
-        sender = src or 0
-        if known.get("rank") != sender:
-            where = place_of(sys._getframe(1), within_torch=True) or "its start"
-            missed.append(MISSED.format(rank=sender, where=where))
-
     made = (init_process_group, new_group, all_gather_object, gather_object, broadcast_object_list)
     for function in made:
         for owner in owners_of(function.__name__):
             setattr(owner, function.__name__, function)
     when_imported("torch.nn.parallel.distributed", lambda module: _replicate(module, engine))
     when_imported(FSDP, lambda _module: emulate_storages(engine))
+
+
+def all_gather_object(object_list: list[Any], obj: Any, *_args: Any, **_kwargs: Any) -> None:
+    object_list[:] = [obj] * len(object_list)
+
+
+def gather_object(obj: Any, object_gather_list: list[Any] | None = None, *_args: Any, **_kwargs: Any) -> None:
+    if object_gather_list is not None:
+        object_gather_list[:] = [obj] * len(object_gather_list)
+
+
+def broadcast_object_list(
+    object_list: list[Any],  # noqa: ARG001 - passed by name, as in torch
+    src: int | None = None,
+    *_args: Any,
+    **_kwargs: Any,
+) -> None:
+    """Do nothing, so that each rank keeps its own objects."""
+    sender = src or 0
+    if known.get("rank") != sender:
+        where = place_of(sys._getframe(1), within_torch=True) or "its start"
+        missed.append(MISSED.format(rank=sender, where=where))
 
 
 def are_missed() -> bool:

@@ -213,7 +213,7 @@ class ModelPanel(StartPanel):
             left = f", GiB left on {self._device}"
         self._what.setText(f"{LEAST_IN_SHORT.get(self.task, 'weights')}{left}")
         self._what.setToolTip(plain_tip(f"{LEAST[self.task]}{left}. Click a model to ask whether all of it fits."))
-        self.list.show_rows([self._row(model) for model in self._models])
+        self.list.show_rows(list(map(self._row, self._models)))
 
     def _row(self, model: NamedModel) -> RowContent:
         count = ""

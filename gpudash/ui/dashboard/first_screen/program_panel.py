@@ -56,7 +56,7 @@ class ProgramsPanel(StartPanel):
             found: programs that can be watched; ``None`` until they have been listed.
             problem: why they cannot be listed, in a sentence.
         """
-        self.list.show_rows([_row(candidate) for candidate in found or ()])
+        self.list.show_rows(list(map(_row, found or ())))
         text = problem or (SEARCHING if found is None else NONE)
         self.none.setText(text)
         self.none.setVisible(not found)

@@ -250,7 +250,7 @@ class RowList(QWidget):
         return widths
 
     def _left_for_first(self, widths: Sequence[int]) -> int:
-        others = [width for width in widths[1:] if width]
+        others = list(filter(None, widths[1:]))
         return max(1, self.width() - 2 * EDGE_PX - sum(others) - GAP_PX * len(others))
 
 

@@ -222,7 +222,9 @@ class OperatorsTimeline(PaintedWidget):
         """Show another profile, in the format of `gpudash.workloads.profiling.timeline`."""
         self._spans, self._names = timeline["spans"], timeline["names"]
         self._lanes = timeline["lanes"]
-        depths = [max((span[1] for span in self._spans if span[0] == lane), default=-1) for lane in self._lane_numbers]
+        depths = [
+            max((span[1] for span in self._spans if span[0] == lane), default=-1) for lane in range(len(self._lanes))
+        ]
         self._tops, top = [], 0.0
         for depth in depths:
             self._tops.append(top)
@@ -235,10 +237,6 @@ class OperatorsTimeline(PaintedWidget):
         self._whole_us = max(1.0, timeline["seconds"] * 1e6)
         self.setFixedHeight(max(ROW_PX, round(top)))
         self.show_all()
-
-    @property
-    def _lane_numbers(self) -> range:
-        return range(len(self._lanes))
 
     def show_all(self) -> None:
         """Show the whole profile."""

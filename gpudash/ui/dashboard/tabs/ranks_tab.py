@@ -230,7 +230,7 @@ class RanksTab(QWidget):
         """Fit the columns to their content. They only ever grow, so that a live table does not jump."""
         metrics = self.view.fontMetrics()
         titles = [f"{column.title}{ARROW_ROOM}" for _field, column, _write in COLUMNS]
-        lines = [titles, *(self.model.cells(row) for row in self.model.rows)]
+        lines = [titles, *map(self.model.cells, self.model.rows)]
         widths = [max(map(metrics.horizontalAdvance, cells)) + PADDING_PX for cells in zip(*lines, strict=True)]
         if not self._widths:
             self._widths = [0] * len(widths)
@@ -243,7 +243,7 @@ class RanksTab(QWidget):
         """The selected row, or all rows, as tab-separated text with a header."""
         rank = self.selected_rank
         rows = [row for row in self.model.rows if rank is None or row.rank == rank]
-        lines = [[column.title for _field, column, _write in COLUMNS], *(self.model.cells(row) for row in rows)]
+        lines = [[column.title for _field, column, _write in COLUMNS], *map(self.model.cells, rows)]
         return tab_separated(lines)
 
     def copy(self) -> None:

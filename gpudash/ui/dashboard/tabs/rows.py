@@ -94,7 +94,7 @@ def stage_rows(run: RunView | None, selection: Range = None) -> list[Sequence[st
 
 def _stage_row(stage: StageView, whole_s: float, device: str) -> Sequence[str]:
     newest, rate = stage.newest, stage.bytes_per_second
-    ends = dict.fromkeys(end for end in (newest.from_device, newest.to_device) if end)
+    ends = dict.fromkeys(filter(None, (newest.from_device, newest.to_device)))
     speed = ""
     if stage.flops_per_second:
         speed = format_scaled(stage.flops_per_second, "FLOP/s")

@@ -370,8 +370,8 @@ class VerdictPage(QScrollArea):
     def text(self) -> str:
         """The verdict and its figures as text."""
         if is_predicted_comparison(self.result):
-            return "\n".join(": ".join(row) for row in outcome_rows(self.result))
-        return "\n".join(": ".join(row) for row in comparison_rows(self.result))
+            return "\n".join(map(": ".join, outcome_rows(self.result)))
+        return "\n".join(map(": ".join, comparison_rows(self.result)))
 
     def copy(self) -> None:
         """Copy `text` to the clipboard."""

@@ -374,7 +374,7 @@ class SourceView(QPlainTextEdit):
             return
         gap = scaled(10)
         # Right of the longest line between the two ends, so that it crosses no text.
-        right = max(self._right_of(place) for place in range(min(begin, end), max(begin, end) + 1)) + 3 * gap
+        right = max(map(self._right_of, range(min(begin, end), max(begin, end) + 1))) + 3 * gap
         from_ = self._right_of(begin) + gap
         to = self._right_of(end) + gap
         # Between two close rows there is no room for full bends.

@@ -16,7 +16,7 @@ from gpudash.ui.colours import Palette
 from gpudash.ui.plots.painting.geometry import Geometry
 from gpudash.ui.plots.painting.layers import Label, Layer
 from gpudash.ui.plots.painting.ribbons import OTHER_LINES, RibbonPicture, columns_of
-from gpudash.units import format_bytes, format_count
+from gpudash.units import format_bytes, format_count, summed_bytes
 
 BEGINS_AT, ENDS_AT = 32.0, 48.0
 """Events per pixel column below which ribbons replace the band, and above which the band replaces them again.
@@ -194,12 +194,12 @@ def stayed_text(log: RequestLog, span: tuple[float, float]) -> str:
     stayed = stayed_by_line(found, found.moment(span[0]), found.moment(span[1]))
     if not stayed:
         return "Nothing allocated in this range was still held at its end."
-    whole = sum(one.bytes for one in stayed)
+    whole = summed_bytes(stayed)
     rows = [f"Allocated and kept: {format_bytes(whole)}"]
     for one in stayed[:MOST_STAYED]:
         times = f" in {format_count(one.count)}" if one.count > 1 else ""
         rows.append(f"{format_bytes(one.bytes)}{times}   {log.lines[one.site].text}")
     if len(stayed) > MOST_STAYED:
-        rest = sum(one.bytes for one in stayed[MOST_STAYED:])
+        rest = summed_bytes(stayed[MOST_STAYED:])
         rows.append(f"{format_bytes(rest)}   {OTHER_LINES}")
     return "\n".join(rows)

@@ -200,6 +200,6 @@ def _free_place(size: QSizeF, columns: Sequence[QRectF], place: QRectF, taken: S
         for left in (column.right() + 4, column.left() - 4 - size.width()):
             rect = QRectF(QPointF(left, top), size)
             inside = place.left() <= rect.left() and rect.right() <= place.right()
-            if inside and not any(rect.intersects(other) for other in taken):
+            if inside and not any(map(rect.intersects, taken)):
                 return rect
     return None

@@ -137,7 +137,7 @@ class RemedyLayer(PaintedLayer):
             for top in (y - height - AWAY_PX / 2, y - height / 2, y + AWAY_PX / 2, y + 3 * AWAY_PX, y - 5 * AWAY_PX)
             for left in (x + AWAY_PX, x - AWAY_PX - width)
         ]
-        offers = [self._inside(offer) for offer in offers]
+        offers = list(map(self._inside, offers))
         around = QRectF(x - 6, y - 6, 12, 12)
         # Cover as little text as possible; `min` returns the first of equal candidates.
         self._box = min(

@@ -158,7 +158,7 @@ class CompareDocument(Document):
     def show_runs(self, runs: Sequence[ComparedRun]) -> None:
         """Show these runs, the first one as A."""
         self.runs = list(runs)
-        self.legend.show_rows([run_row(run) for run in self.runs])
+        self.legend.show_rows(list(map(run_row, self.runs)))
         self.overlay.set_runs(self.runs)
         # Each set of runs gets new plots.
         for plot in self.overlay.plots.values():

@@ -211,7 +211,7 @@ class OverlayPlot(TimePlot):
         """Set the curves, the first on top; `draw_together` draws them."""
         low, high = self._view.range()
         self.shown = [curve.drawn(low, high, self.columns) if len(curve.x) else curve for curve in curves]
-        specs = [self._curve_spec(place) for place in range(len(curves))]
+        specs = list(map(self._curve_spec, range(len(curves))))
         self.set_spec(replace(self.spec, curves=tuple(reversed(specs))))
         self._scale.refit()
         points = {spec.name: (curve.x, curve.y) for spec, curve in zip(specs, self.shown, strict=True)}

@@ -91,7 +91,7 @@ class FiguresTable(Table):
     def show_comparison(self, comparison: Comparison) -> None:
         """Show the figures of two runs."""
         self.colours.differences = comparison.differences
-        self.show_rows([figure_row(difference) for difference in comparison.differences])
+        self.show_rows(list(map(figure_row, comparison.differences)))
         self._fit_names()
         self.view.viewport().update()
 
@@ -99,7 +99,7 @@ class FiguresTable(Table):
         """Give the names the room beside the figures, and where that is too little, their own width: the last figures
         are scrolled to."""
         columns = range(1, len(self.model.columns))
-        room = self.view.viewport().width() - sum(self.view.columnWidth(column) for column in columns)
+        room = self.view.viewport().width() - sum(map(self.view.columnWidth, columns))
         self.view.setColumnWidth(0, max(room, self.view.sizeHintForColumn(0)))
 
     def set_palette(self, palette: Palette) -> None:
@@ -150,7 +150,7 @@ class SpecsTable(Table):
         fields = sorted((*spec_fields(runs), *machines(runs)), key=lambda field: not field.differs)
         self.marks.fields = fields
         self.begin_again(_spec_columns(len(runs)))
-        self.show_rows([field_row(field) for field in fields])
+        self.show_rows(list(map(field_row, fields)))
         self._fit_columns()
         self.view.viewport().update()
 
@@ -162,7 +162,7 @@ class SpecsTable(Table):
         """Divide the room beside the field names among the runs. A tooltip shows the full text of a cell."""
         runs = len(self.model.columns) - _FIRST_RUN
         self.view.setColumnHidden(1, runs > MOST_MARKED)
-        room = self.view.viewport().width() - sum(self.view.columnWidth(column) for column in (0, 1))
+        room = self.view.viewport().width() - sum(map(self.view.columnWidth, (0, 1)))
         width = max(scaled(LEAST_FIELD), room // runs)
         for column in range(_FIRST_RUN, len(self.model.columns)):
             self.view.setColumnWidth(column, width)

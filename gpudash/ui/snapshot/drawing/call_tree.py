@@ -11,6 +11,7 @@ from gpudash.memory.snapshot.history.groups import Node
 from gpudash.memory.snapshot.history.model import Stack
 from gpudash.memory.snapshot.history.phases import NO_STACK
 from gpudash.telemetry.explanation import short
+from gpudash.units import summed_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,7 @@ def treemap(
         room = (left + edge, top + heading, wide - 2 * edge, high - heading - edge)
         if room[2] < least or room[3] < least:
             continue
-        room = (room[0], room[1], room[2], room[3] * sum(c.bytes for c in branch.children) / branch.bytes)
+        room = (room[0], room[1], room[2], room[3] * summed_bytes(branch.children) / branch.bytes)
         for child, place in _squares(branch.children, room, least):
             stack.append((child, (*path, frame_of(child)), depth + 1, *place))
     return boxes
@@ -173,7 +174,7 @@ def _squares(children: Sequence[Branch], room: Room, least: float) -> Iterator[t
     """The children in rows along the shorter side of the free area, each row as square as possible."""
     ordered = sorted((child for child in children if child.bytes > 0), key=lambda child: -child.bytes)
     left, top, wide, high = room
-    total = sum(child.bytes for child in ordered)
+    total = summed_bytes(ordered)
     if not total:
         return
     scale = wide * high / total
@@ -181,7 +182,7 @@ def _squares(children: Sequence[Branch], room: Room, least: float) -> Iterator[t
     while at < len(ordered) and wide >= least and high >= least:
         side = min(wide, high)
         end = _row_end(ordered, at, side, scale)
-        area = sum(child.bytes for child in ordered[at:end]) * scale
+        area = summed_bytes(ordered[at:end]) * scale
         thick = area / side
         along = 0.0
         for child in ordered[at:end]:

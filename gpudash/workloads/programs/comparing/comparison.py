@@ -164,8 +164,9 @@ class _Comparison:
         ratio = self._measure(repeated)
         found = self._measured(repeated, ratio)
         judged = self._keep(repeated, found)
+        unlike = len(set(map(kind_of, spec.pair))) == 2
         # Not faster, and decided: find out what would help.
-        if judged.outcome != "faster" and not judged.more and self._unlike:
+        if judged.outcome != "faster" and not judged.more and unlike:
             found = self._looked_into(repeated, found)
             judged = self._keep(repeated, found)
         # Last, because it takes seconds of load that measure nothing else.
@@ -178,10 +179,6 @@ class _Comparison:
     @property
     def _repetitions(self) -> int:
         return len(self.first.repetitions)
-
-    @property
-    def _unlike(self) -> bool:
-        return len({kind_of(device) for device in self._spec.pair}) == 2
 
     def _keep(self, repeated: Spec, found: Measured) -> Verdict:
         """Store what is known as the result, in case the run is stopped."""

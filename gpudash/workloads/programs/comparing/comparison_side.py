@@ -154,7 +154,7 @@ class Side:
             if event.accuracy is not None:
                 heard.accuracies.append(event.accuracy)
         elif isinstance(event, Note) and event.topic == Topic.PLACEMENT:
-            heard.strays = [str(stray) for stray in event.details.get("strays", ())]
+            heard.strays = list(map(str, event.details.get("strays", ())))
         elif isinstance(event, Transfer):
             self._context.report(event)
 

@@ -114,7 +114,7 @@ class ParallelRun(RequestedRun):
             cap = asdict(request.memory_cap)
         cards = []
         if self._simulated:
-            cards = [card_fields(card) for card in request.cards]
+            cards = list(map(card_fields, request.cards))
         return Job(
             fields=self._spec.model_dump(mode="json", exclude_unset=True),
             origin_s=time.monotonic() - self.clock(),
@@ -145,7 +145,7 @@ class ParallelRun(RequestedRun):
                 self._hear_out(torchrun)
                 if self.requests.stop.is_set():
                     return self._stopped(self._progress())
-                return self._failed(torchrun)
+                return ending_of_cause(self._cause(torchrun.printed()), self._progress())
             hang = self._hang()
             if hang is not None:
                 return ending_of_cause(hang, self._progress())
@@ -266,9 +266,6 @@ class ParallelRun(RequestedRun):
     def _cause(self, printed: str) -> Cause:
         standings = self._joining.standings
         return cause_of(self._ended, standings, memory_was_full=self._kills.rose(), printed=printed)
-
-    def _failed(self, torchrun: _Torchrun) -> Event:
-        return ending_of_cause(self._cause(torchrun.printed()), self._progress())
 
     def _whole(self, torchrun: _Torchrun) -> Event:
         """Handle the final messages of all ranks."""

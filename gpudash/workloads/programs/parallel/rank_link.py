@@ -17,6 +17,7 @@ from typing import Any
 
 from gpudash.agent.channel import Channel
 from gpudash.agent.wire import PROTOCOL, Message
+from gpudash.system.foreign_text import first_line
 from gpudash.system.processes import resident_bytes
 from gpudash.workloads.running.accelerators import module_of
 from gpudash.workloads.running.run_errors import WorkloadError, shortage_of
@@ -228,10 +229,9 @@ def facts_of(error: BaseException, link: Link, device: str) -> dict[str, Any]:
     if short is not None:
         full = short.memory
         requested = short.requested
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return {
         "error": kind,
-        "message": first,
+        "message": first_line(text),
         "remedy": remedy,
         "where": _frame_of(error),
         "details": "".join(traceback.format_exception(error)),

@@ -57,7 +57,7 @@ _CHUNK = 65_536
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one request; never returns."""
-    descriptor, parent, faults = (int(word) for word in arguments or sys.argv[1:4])
+    descriptor, parent, faults = map(int, arguments or sys.argv[1:4])
     die_with(parent, NAME)
     start_log(str(log_file()))
     log_uncaught()
@@ -272,7 +272,7 @@ class _Readings:
             if ended or not self._outbox.crowded:  # reading resets the peak, so every reading must be sent
                 with suppress(RuntimeError):  # a broken device, which the run itself reports: readings have a gap
                     reading = self._probe()
-                    cards = [card_figures(card) for card in self._cards]
+                    cards = list(map(card_figures, self._cards))
                     message = {"type": "reading", "device": self._device, "allocator": dict(reading), "cards": cards}
                     self._outbox.put(message, urgent=True)
                 if self._requests is not None:

@@ -43,7 +43,7 @@ def message_of(request: RunRequest, clock: Callable[[], float]) -> dict[str, Any
         "expected_uuid": request.expected_uuid,
         "devices": [[device.name, device.uuid] for device in request.devices],
         "link_bytes_per_second": request.link_bytes_per_second,
-        "cards": [card_fields(card) for card in request.cards],
+        "cards": list(map(card_fields, request.cards)),
         "follows_requests": request.on_requests is not None and request.device.startswith("sim"),
         "memory_cap": None if request.memory_cap is None else asdict(request.memory_cap),
     }
@@ -56,7 +56,7 @@ def request_from(message: Mapping[str, Any], ask: Ask) -> RunRequest:
         WorkloadError: in one sentence, if the workload is not available there.
     """
 
-    cards = tuple(card_from(fields) for fields in message["cards"])
+    cards = tuple(map(card_from, message["cards"]))
     in_use = {f"sim:{card.index}": card.used_bytes for card in cards}
 
     def refuse(size: int, device: str) -> str | None:

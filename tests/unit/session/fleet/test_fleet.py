@@ -21,10 +21,6 @@ from tests.prometheus_server.fake import NOW, Fake, Reply, data, fake_server, ti
 PAGES = Path(__file__).parents[3] / "prometheus_server" / "pages"
 USED = names(None, "gpu", metrics=["used_bytes"])
 
-LABELS = {"UUID": "GPU-a", "instance": "n1:9400"}
-
-WHERE = ("n1:9400", "GPU-a")
-
 
 class Serving:
     """A server that knows one page.

@@ -31,8 +31,6 @@ from tests.prometheus_server.fake import Fake, Reply, data, fake_server
 
 LOCAL = ServerAddress("http", "127.0.0.1", 9090)
 
-PROMETHEUS = json.dumps({"status": "success", "data": {"version": "2.42.0"}}).encode()
-
 
 @pytest.mark.parametrize(
     ("text", "shown"),

@@ -140,7 +140,7 @@ class Flow:
             before = []
             if isinstance(around, Loop):
                 before = [node for node in simple if node.lineno <= begin]
-            if any(self._passes_on(node) for node in (*behind, *before)):
+            if any(map(self._passes_on, (*behind, *before))):
                 return True
         return False
 

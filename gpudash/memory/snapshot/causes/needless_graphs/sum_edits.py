@@ -198,7 +198,7 @@ class _Accumulation:
     def _is_read(self, node: ast.AST) -> bool:
         """Whether a node only reads the sum without its graph."""
         names = [one for one in ast.walk(node) if isinstance(one, ast.Name) and one.id == self.name]
-        return all(self._is_plain_read(one) for one in names)
+        return all(map(self._is_plain_read, names))
 
     def _is_plain_read(self, name: ast.Name) -> bool:
         parent = self._parents[name]
@@ -280,23 +280,26 @@ class _Accumulation:
             if node not in of_known and method_of(node) in DIFFERENTIATES:
                 return False
             if isinstance(node, ast.Assign) and node not in known and _reads(node.value, names):
-                numbers.update(ast.unparse(target) for target in node.targets)
+                numbers.update(map(ast.unparse, node.targets))
             if isinstance(node, ast.Global | ast.Nonlocal | ast.Yield | ast.YieldFrom):
                 return False
-        # An `if` on the sum may skip the backward pass, which would already have run.
+        return not self._is_decided_by(names | numbers) and not any(_reads(term, names) for term in self.terms)
+
+    def _is_decided_by(self, names: set[str]) -> bool:
+        """Whether an ``if`` on one of these may skip the backward pass, which would already have run."""
         for node in ast.walk(self.scope):
-            if not isinstance(node, ast.If | ast.While) or not _reads(node.test, names | numbers):
+            if not isinstance(node, ast.If | ast.While) or not _reads(node.test, names):
                 continue
             if any(inner is self.backward or isinstance(inner, _LEAVES_ROUND) for inner in ast.walk(node)):
-                return False
-        return not any(_reads(term, names) for term in self.terms)
+                return True
+        return False
 
     @cached_property
     def _resets(self) -> list[ast.Assign]:
         """Statements that reset the sum."""
         found = []
         for node in ast.walk(self.scope):
-            if not isinstance(node, ast.Assign) or [ast.unparse(one) for one in node.targets] != [self.name]:
+            if not isinstance(node, ast.Assign) or list(map(ast.unparse, node.targets)) != [self.name]:
                 continue
             is_zero = isinstance(node.value, ast.Constant) and node.value.value in (0, None)
             if is_zero or method_of(node.value) in ("zeros", "tensor"):
@@ -393,7 +396,7 @@ class _Accumulation:
         # With autocast around the sum, the backward pass follows it, as torch recommends.
         if between[len(between) - len(contexts) :] != contexts or not all(map(_is_condition_or_autocast, between)):
             return None
-        if not all(self._is_by_itself(node) for node in (self.adds, self.backward, *moved, *inserted)):
+        if not all(map(self._is_by_itself, (self.adds, self.backward, *moved, *inserted))):
             return None
         if not [node for node in self._block if node is not self.backward and node not in moved]:
             return None
@@ -434,7 +437,7 @@ class _Accumulation:
         if clearing is None:
             return None
         moved, kept = clearing
-        texts = list(dict.fromkeys(ast.unparse(node) for node in (*moved, *kept)))
+        texts = list(dict.fromkeys(map(ast.unparse, (*moved, *kept))))
         if not texts or not self._resets:
             return None
         inserted: dict[ast.Assign, list[str]] = {}
@@ -519,7 +522,7 @@ def _derived(scope: ast.AST, name: str) -> set[str]:
     for _ in range(MOST_NAMES):
         for node in ast.walk(scope):
             if isinstance(node, ast.Assign) and not is_plain(node.value) and _reads(node.value, names):
-                names.update(ast.unparse(target) for target in node.targets)
+                names.update(map(ast.unparse, node.targets))
     return names
 
 

@@ -102,7 +102,7 @@ class _Trained:
 
     def reads(self, node: ast.AST, *, but: ast.AST | None = None) -> bool:
         """Whether an expression or a statement reads anything trained, except in the part ``but``."""
-        return any(self._is_trained(chain) for chain in _chains(node, but))
+        return any(map(self._is_trained, _chains(node, but)))
 
     def untrained_call(self, file: SourceFile, line: int) -> ast.Call | None:
         """The outermost call in a line's statement through which nothing trained is differentiated."""
@@ -134,7 +134,7 @@ class _Trained:
             return True
         if not isinstance(statement, ast.Assign):
             return False
-        given = {name for target in statement.targets for name in _targets(target)}
+        given = _given(statement)
         for _ in range(MOST_ROUNDS):
             for node in self._nodes:
                 if not isinstance(node, ast.Assign | ast.AugAssign | ast.Call) or not _reads_of(node, given):
@@ -142,18 +142,18 @@ class _Trained:
                 if method_of(node) not in _READS_PARAMETERS and self.reads(node):
                     return True
                 if isinstance(node, ast.Assign):
-                    given.update(name for target in node.targets for name in _targets(target))
+                    given |= _given(node)
         return False
 
     def _follow(self, node: ast.AST) -> None:
         """Record the names that receive something trained."""
         if isinstance(node, ast.Assign) and _chain(node.value):
-            given = {name for target in node.targets for name in _targets(target)}
+            given = _given(node)
             # For a network of which a part is trained under a name of its own.
             if given & self._names:
                 self._names.add(_chain(node.value))
         if isinstance(node, ast.Assign) and not _makes_another(node.value) and self.reads(node.value):
-            self._names.update(name for target in node.targets for name in _targets(target))
+            self._names |= _given(node)
         elif isinstance(node, ast.For) and self.reads(node.iter):
             self._names.update(_targets(node.target))
         elif isinstance(node, ast.Call) and method_of(node) in self._functions:
@@ -251,6 +251,11 @@ def _chain(node: ast.AST) -> str:
         if before:
             return f"{before}.{node.attr}"
     return ""
+
+
+def _given(node: ast.Assign) -> set[str]:
+    """The names that an assignment gives something to."""
+    return {name for target in node.targets for name in _targets(target)}
 
 
 def _targets(node: ast.expr) -> Iterator[str]:
