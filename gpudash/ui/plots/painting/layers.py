@@ -200,7 +200,8 @@ class PlotFrame(Layer):
         """The room that an axis with these ticks needs beside the plot area."""
         if not ticks.marks:
             return 0.0
-        widest = max(self._metrics.horizontalAdvance(text) for _, text in self._shown_marks(ticks))
+        # With or without the name, as the height decides: the width must not follow a height that follows the width.
+        widest = max(self._metrics.horizontalAdvance(text) for _, text in ticks.marks_without_name)
         return float(np.ceil(widest + GAP_PX + self._metrics.height() + 2))
 
     def _name_fits(self, ticks: Ticks) -> bool:
