@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -19,7 +20,7 @@ from gpudash.system.processes import TORCH_IMPORT_S
 
 if TYPE_CHECKING:
     from gpudash.session import Session
-    from gpudash.session.demo.pictures import StagePicture
+    from gpudash.session.demo.pictures import CodeLine, StagePicture
     from gpudash.session.demo.scenes import SceneQuestion
     from gpudash.session.demo.show import Show
 
@@ -40,9 +41,9 @@ def demo(
 
     Scenes: 1 move a tensor; 2 what can go wrong; 3 copy once, or every step; 4 train on the CPU, then on the GPU; 5
     run out of memory, and fix it; 6 three precisions; 7 the ladder of remedies; 8 my three lines, which are yours to
-    change. Lines of code run on a simulated card. Without a GPU the trainings do too, and nothing is said about speed.
-    Without a display, the scenes are printed in the terminal. Exit code: 0 if every scene finished, 1 if a run in a
-    scene did not, 130 if interrupted.
+    change. Lines of code and the ladder have simulated cards of their own sizes; --simulate is for the trainings.
+    Without a GPU those are simulated too, and nothing is said about speed. Without a display, the scenes are printed in
+    the terminal. Exit code: 0 if every scene finished, 1 if a run in a scene did not, 130 if interrupted.
 
     Parameters
     ----------
@@ -149,7 +150,10 @@ class _Steps:
 
     def __init__(self) -> None:
         self._printed = 0
-        self._code = self._sentence = ""
+        self._sentence = ""
+        self._source: tuple[str, ...] = ()
+        self._reached = 0
+        self._now: int | None = None
 
     def print(self, pictures: Sequence[StagePicture], *, complete: bool) -> None:
         """Print new steps. In an incomplete scene, the last step is the current one and may still change."""
@@ -158,15 +162,11 @@ class _Steps:
             self._step(picture)
         self._printed = max(self._printed, known)
         if not complete and pictures:
-            self._step(pictures[-1])
+            self._step(replace(pictures[-1], remark=""))  # how far a run has come would be a line a step
 
     def _step(self, picture: StagePicture) -> None:
         console = stdout()
-        lines = [line for line in picture.code if line.state in ("now", "wrong")]
-        code = f"{lines[0].number:>2}  {lines[0].text}" if lines else ""
-        if code and code != self._code:
-            console.print(_indented(code, 3))
-        self._code = code
+        self._code(picture.code)
         remark = f"  ({picture.remark})" if picture.remark else ""
         sentence = f"{picture.sentence}{remark}"
         if sentence != self._sentence:
@@ -174,6 +174,19 @@ class _Steps:
         self._sentence = sentence
         for row in picture.rows:
             console.print(_indented(f"{row.question}: {row.guess or 'no guess'}; came: {row.came or '–'}", 8))
+
+    def _code(self, lines: Sequence[CodeLine]) -> None:
+        """Print the current line, and those before it that had no step of their own."""
+        source = tuple(line.text for line in lines)
+        if source != self._source:
+            self._source, self._reached, self._now = source, 0, None
+        now = next((place for place, line in enumerate(lines) if line.state in ("now", "wrong")), None)
+        for place, line in enumerate(lines):
+            again = place == now and now != self._now
+            if (place >= self._reached and line.state != "coming") or again:
+                stdout().print(_indented(f"{line.number:>2}  {line.text}", 3))
+                self._reached = max(self._reached, place + 1)
+        self._now = now
 
 
 def _indented(text: str, columns: int) -> Padding:

@@ -142,7 +142,8 @@ class StageChart:
     @property
     def shows_limit(self) -> bool:
         """Whether the limit has its place in the plot."""
-        return self.limit is not None and (not self.highest or self.limit <= FAR * self.highest)
+        most = max(self.highest, self.reaches)
+        return self.limit is not None and (not most or self.limit <= FAR * most)
 
     @property
     def unit(self) -> tuple[float, str]:
@@ -173,8 +174,10 @@ class StageChart:
         # so high that above the highest pile its figure has room, and above a limit a little air
         room = plot.height - line * 1.25
         scale = room / most
-        if self.shows_limit and self.limit is not None and self.highest < self.limit:
+        if self.shows_limit and self.limit is not None and max(self.highest, self.reaches) < self.limit:
             scale = min((plot.height - line * 0.5) / self.limit, room / max(self.highest, 1.0))
+            if self.highest and (self.limit - self.highest) * scale < line * 1.25:
+                scale = room / self.limit  # the figure of so high a pile stands above the limit
         width = plot.width / count
         gap = min(4.0, width * 0.02)
         headers, columns, tops = [], [], []

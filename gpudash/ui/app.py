@@ -184,6 +184,7 @@ def run_demo(simulation: Simulation | None, scene: int | None, *, auto: bool) ->
             simulate=_simulates(simulation),
             scenes=SCENES if scene is None else SCENES[scene - 1 : scene],
             first=scene or 1,
+            count=len(SCENES),
         )
         stages.append(stage)
         if auto:

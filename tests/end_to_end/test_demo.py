@@ -55,8 +55,17 @@ def test_without_a_display_a_scene_is_told_in_the_terminal(gpudash: Command) -> 
     words = " ".join(outcome.stdout.split())
     assert "2 What can go wrong" in words and "Move a tensor" not in words
     assert "3 y = x + w" in words
+    assert "2 x.requires_grad_() 3 y = x.to(gpu)" in words, "a line without an effect on memory is printed too"
     assert "Line 3: RuntimeError: Expected all tensors to be on the same device" in words
     assert "No error, but x is still on the CPU: its copy had no name and is gone. (instead: x = x.to(gpu))" in words
+
+
+def test_in_the_terminal_a_training_is_one_line_until_it_ends(gpudash: Command) -> None:
+    outcome = gpudash("demo", "--scene", "3")
+    assert outcome.code == 0, outcome.stderr
+    printed = [line.strip() for line in outcome.stdout.splitlines()]
+    waits = [line for line in printed if line.startswith("Training, the batches copied")]
+    assert len(waits) == len(set(waits)) == 3
 
 
 def test_a_scene_whose_run_does_not_reach_its_end_ends_in_one(gpudash: Command) -> None:

@@ -176,15 +176,46 @@ def test_a_long_failure_and_its_remedy_take_two_rows_and_are_whole(open_stage: O
     assert not any(one.cut for one in stage.canvas.drawn)
 
 
+def test_a_remedy_stands_below_its_error_as_large_and_bolder(open_stage: Opening) -> None:
+    stage = open_stage([MINE], (1024, 768))
+    error, remedy = "Line 2: TypeError: no numpy.", "instead: x.cpu().numpy()"
+    stage.canvas.show_picture(StagePicture("", sentence=error, remark=remedy, tone="wrong"))
+    stage.grab()
+    first, last = (one.place for one in stage.canvas.drawn if one.text in (error, remedy))
+    assert last.top() >= first.bottom() - 3 and last.left() == first.left()
+    assert last.height() >= first.height()
+    widths = [one.place.width() / len(one.text) for one in stage.canvas.drawn if one.text == remedy]
+    stage.canvas.show_picture(StagePicture("", sentence=remedy, tone="plain"))
+    stage.grab()
+    bold = [one.place.width() / len(one.text) for one in stage.canvas.drawn if one.text == remedy]
+    assert widths == bold, "in the weight that a sentence has elsewhere"
+
+
+@pytest.mark.parametrize("held", [240, 249, 255])
+def test_no_total_lies_on_the_line_of_the_limit(open_stage: Opening, held: int) -> None:
+    stage = open_stage([MINE], (1024, 768))
+    columns = tuple(
+        StageColumn(f"step {size}", (StageBlock("x", size * MIB, "weights"),), figure=f"{size}", is_peak=size == held)
+        for size in (200, held)
+    )
+    chart = StageChart("GPU MEMORY", columns, 256.0 * MIB)
+    stage.canvas.show_picture(StagePicture("", chart=chart))
+    stage.grab()
+    (total,) = (one.place for one in stage.canvas.drawn if one.text == f"{held}" and one.place.height() > 23)
+    (limit,) = (one.place for one in stage.canvas.drawn if one.text == "256")  # of the axis, beside the line
+    assert not total.top() + 3 < limit.center().y() < total.bottom() - 3
+
+
 def test_the_names_of_figures_beside_one_another_are_apart_and_a_cpu_is_named_in_place_of_a_card(
     open_stage: Opening,
 ) -> None:
-    stage = open_stage([PRECISIONS], (1024, 768))
-    (*_others, picture) = PRECISIONS.pictures(PRECISIONS, PlayedScene(results_of(PRECISIONS), device="cpu"))
+    stage = open_stage([DEVICES], (1024, 768))
+    runs = (trained("cpu", 2.4, 123456.0, 6 * MIB), trained("sim:0", 2.4, 123456.0, 6 * MIB))
+    (*_others, picture) = DEVICES.pictures(DEVICES, PlayedScene(runs, device="cpu"))
     stage.canvas.show_picture(picture)
     stage.grab()
     names = [one.place for one in stage.canvas.drawn if one.text in ("items/s, CPU", "peak")]
-    assert len(names) == 6
+    assert len(names) == 4
     assert min(after.left() - before.right() for before, after in zip(names[::2], names[1::2], strict=True)) >= 8
     assert "CPU, without a card" in [one.text for one in stage.canvas.drawn]
 
@@ -400,6 +431,37 @@ def test_lines_that_cannot_be_read_are_refused_in_the_editor(
         QTest.keyClick(stage.editor.text, Qt.Key.Key_Escape)
     stage.edit.click()
     assert not stage.editor.problem.isVisible()
+
+
+def test_what_was_wrong_with_the_lines_is_gone_when_they_are_corrected(open_stage: Opening, lines: FakeLines) -> None:
+    stage = open_stage([MINE])
+    play(stage, lines)
+    stage.edit.click()
+    stage.editor.text.setPlainText("a = (1")
+    stage.editor.run.click()
+    assert stage.editor.problem.isVisible()
+    stage.editor.text.setPlainText("a = (1)")
+    assert not stage.editor.problem.isVisible()
+
+
+def test_while_lines_are_edited_only_the_editor_has_keys(open_stage: Opening, lines: FakeLines) -> None:
+    stage = open_stage([MINE])
+    play(stage, lines)
+    stage.refresh()
+    place = stage.canvas.geometry()
+    stage.edit.click()
+    settle_stage(stage)
+    assert not any(button.isVisible() for button in stage.buttons)
+    assert stage.canvas.geometry() == place, "the picture does not move"
+    QTest.keyClick(stage.editor.text, Qt.Key.Key_Escape)
+    assert stage.edit.isVisible() and stage.leave_key.isVisible()
+
+
+def test_a_scene_played_alone_says_its_number_of_all(window: MainWindow) -> None:
+    stage = StageWindow(window.workspace, scenes=[COPY], first=3, count=len(SCENES))
+    stage.begin(full=False)
+    assert stage.step_label.text().endswith("scene 3 of 8")
+    stage.leave()
 
 
 def test_a_card_without_a_size_is_asked_for_again(open_stage: Opening, lines: FakeLines) -> None:

@@ -297,6 +297,13 @@ def test_on_a_small_screen_at_a_large_scale_the_window_is_no_larger_than_the_scr
     assert top >= 0 and height <= 512 - title_px
 
 
+@pytest.mark.process
+def test_on_a_small_screen_the_bar_of_the_title_is_within_the_screen(home: Path) -> None:
+    _left, top, _width, height = probe(home, (1024, 768))["opened"]
+    title_px, edge_px = 24, 5
+    assert top >= title_px and top + height <= 768 - edge_px
+
+
 @pytest.mark.parametrize("first_screen", [True, False])
 def test_in_the_smallest_window_every_control_can_be_scrolled_into_view(
     open_window: OpenWindow, first_screen: bool

@@ -54,6 +54,20 @@ def test_a_limit_within_sight_is_in_the_plot_and_the_highest_pile_has_room_for_i
     assert placed.tops[0] - 30 >= placed.plot.y
 
 
+def test_the_figure_of_a_pile_next_to_the_limit_has_room_above_it() -> None:
+    chart = StageChart("GPU", (column(249),), 256.0 * MIB)
+    placed = chart.placed(FRAME, line=40, axis=50, header=60)
+    assert placed.limit is not None and placed.tops[0] > placed.limit
+    assert placed.limit - placed.plot.y >= 40
+
+
+def test_an_axis_that_reaches_beyond_the_limit_stays_as_it_is_and_so_does_the_limit() -> None:
+    charts = [StageChart("GPU", (column(*sizes),), 4.0 * GIB, reaches=8.0 * GIB) for sizes in ((), (900,), (7000,))]
+    placed = [chart.placed(FRAME, line=40, axis=50, header=60) for chart in charts]
+    assert len({chart.unit for chart in charts}) == 1
+    assert len({(one.limit, one.ticks) for one in placed}) == 1 and placed[0].limit is not None
+
+
 def test_a_limit_far_beyond_is_not_in_the_plot() -> None:
     chart = StageChart("MEMORY", (column(10),), 8 * GIB)
     assert not chart.shows_limit and chart.placed(FRAME, line=30, axis=80, header=40).limit is None

@@ -28,8 +28,14 @@ from gpudash.workloads.lines.trace import LinesTrace
 COPIES_REACH = 16.0 * MIB
 """Bytes that the axis of copies reaches from the start, so that it stays as it is while columns appear."""
 
+PEAKS_REACH = 48.0 * MIB
+"""Bytes that the axis of peaks reaches from the start, likewise."""
+
 LEAST_DIFFERENCE = 0.0001
 """Relative difference of losses below which only this bound is stated."""
+
+
+SAYS_NO_SPEED = "simulated: says nothing about speed"
 
 
 def line_pictures(scene: Scene, played: PlayedScene) -> list[StagePicture]:
@@ -70,36 +76,67 @@ def copy_pictures(scene: Scene, played: PlayedScene) -> list[StagePicture]:
 
     def drawn(acts: Sequence[RunAct], runs: Sequence[Run | None], at: int) -> StagePicture:
         known = runs[: at + 1]
-        columns, code = [], []
-        for place, act in enumerate(acts):
-            blocks: tuple[StageBlock, ...] = ()
-            figure = ""
-            if place < len(known) and known[place] is not None:
-                size = copied_bytes(known[place] or {})
-                blocks = (StageBlock("copied", float(size), "h2d" if place < 2 else "d2h"),)
-                figure = size_text(size)
-            state = state_of(place, at)
-            warns = place == 2 and bool(figure)
-            code.append(CodeLine(str(place + 1), act.code, figure, state, warns, room="000 MiB"))
-            columns.append(StageColumn(act.label, blocks, state))
-        chart = StageChart(
-            "COPIED IN 60 STEPS", tuple(columns), None, "the same training each time", reaches=COPIES_REACH
-        )
-        columns = [replace(one, figure=chart.figure(one.bytes) if one.blocks else " ") for one in columns]
-        chart = replace(chart, columns=tuple(columns))
+        blocks = [
+            StageBlock("copied", float(copied_bytes(run)), "h2d" if place < 2 else "d2h") if run else None
+            for place, run in enumerate(known)
+        ]
+        chart = StageChart("COPIED IN 60 STEPS", (), None, "the same training each time", reaches=COPIES_REACH)
+        picture = _with_columns(StagePicture(scene.title, blocks_title="COPIED", chart=chart), acts, blocks, at)
+        code = [replace(line, warns=place == 2 and bool(line.figure)) for place, line in enumerate(picture.code)]
         sentence, tone, remark = _copy_sentence(acts, known, at, played)
-        return StagePicture(
-            scene.title,
-            code=tuple(code),
-            blocks_title="COPIED",
-            blocks=tuple(replace(column.blocks[0], name=column.title) for column in columns if column.blocks),
-            chart=chart,
-            sentence=sentence,
-            tone=tone,
-            remark=remark,
-        )
+        return replace(picture, code=tuple(code), sentence=sentence, tone=tone, remark=remark)
 
     return _of_runs(scene, played, drawn)
+
+
+def _with_columns(
+    picture: StagePicture, acts: Sequence[RunAct], known: Sequence[StageBlock | None], at: int
+) -> StagePicture:
+    """A picture whose chart has one column a run, with each size beside the run's line and as a block.
+
+    Args:
+        picture: its chart still without columns.
+        acts: the runs.
+        known: the block of each run so far, its name what is counted; ``None`` for one without a figure.
+        at: index of the current run.
+    """
+    assert picture.chart is not None
+    code, columns = [], []
+    for place, act in enumerate(acts):
+        block = known[place] if place < len(known) else None
+        state = state_of(place, at)
+        figure = size_text(block.bytes) if block else ""
+        code.append(CodeLine(str(place + 1), act.code, figure, state, room="000 MiB"))
+        columns.append(StageColumn(act.label, (replace(block, remark=""),) if block else (), state))
+    chart = replace(picture.chart, columns=tuple(columns))
+    columns = [replace(one, figure=chart.figure(one.bytes) if one.blocks else " ") for one in columns]
+    cards = [replace(block, name=act.label) for act, block in zip(acts, known, strict=False) if block]
+    return replace(picture, code=tuple(code), chart=replace(chart, columns=tuple(columns)), blocks=tuple(cards))
+
+
+def precision_pictures(scene: Scene, played: PlayedScene) -> list[StagePicture]:
+    """The peak of each precision as a column, its loss beside it."""
+
+    def drawn(acts: Sequence[RunAct], runs: Sequence[Run | None], at: int) -> StagePicture:
+        chart = StageChart("PEAK OF TENSORS", (), None, "the same training each time", reaches=PEAKS_REACH)
+        picture = StagePicture(scene.title, blocks_title="AT THE PEAK", chart=chart)
+        known = [_peak_block(run) for run in runs[: at + 1]]
+        picture = _with_columns(picture, acts, known, at)
+        sentence, tone, remark = _training_sentence(acts, runs, at, played, precisions)
+        block = known[at] if at < len(known) else None
+        if block is not None and at + 1 < len(acts):
+            sentence = f"{acts[at].label} takes {size_text(block.bytes)} at its peak."
+        return replace(picture, sentence=sentence, tone=tone, remark=remark)
+
+    return _of_runs(scene, played, drawn)
+
+
+def _peak_block(run: Run | None) -> StageBlock | None:
+    if run is None or run["memory"]["peak_allocated_bytes"] is None:
+        return None
+    loss = run_loss(run)
+    remark = "" if loss is None else f"loss {loss:.4f}"
+    return StageBlock("peak", float(run["memory"]["peak_allocated_bytes"]), "activations", remark=remark)
 
 
 def _of_runs(
@@ -125,7 +162,7 @@ def _copy_sentence(
     acts: Sequence[RunAct], known: Sequence[Run | None], at: int, played: PlayedScene
 ) -> tuple[str, Tone, str]:
     if at >= len(known):
-        return played.waiting or f"Training, the batches copied {acts[at].label}…", "plain", ""
+        return played.waiting or f"Training, the batches copied {acts[at].label}…", "plain", _progress(acts[at], played)
     run = known[at]
     if run is None:
         return _problem(played, at), "wrong", ""
@@ -134,6 +171,14 @@ def _copy_sentence(
         ratio = copied_bytes(run) / copied_bytes(known[1])
         return f"{size} crossed, {ratio:.1f} times as much as one way: every batch comes back, every step.", "warn", ""
     return f"Copied {acts[at].label}, {size} crossed in {steps} steps.", "plain", ""
+
+
+def _progress(act: RunAct, played: PlayedScene) -> str:
+    """How far the current run has come, by its steps; "" before the first."""
+    steps = getattr(act.spec, "steps", 0)
+    if played.running is None or not steps:
+        return ""
+    return f"step {format_count(played.running['steps'])} of {format_count(steps)}"
 
 
 def panel_pictures(scene: Scene, played: PlayedScene) -> list[StagePicture]:
@@ -148,7 +193,7 @@ def panel_pictures(scene: Scene, played: PlayedScene) -> list[StagePicture]:
             elif place == at:
                 run = played.running
             panels.append(_panel(act, run, state_of(place, at)))
-        sentence, tone, remark = _panel_sentence(acts, runs, at, played)
+        sentence, tone, remark = _training_sentence(acts, runs, at, played, both_trained)
         return StagePicture(scene.title, panels=tuple(panels), sentence=sentence, tone=tone, remark=remark)
 
     return _of_runs(scene, played, drawn)
@@ -170,11 +215,15 @@ def _panel(act: RunAct, run: Run | None, state: LineState) -> StagePanel:
     return StagePanel(act.label, tuple(run.get("losses", ())), steps, tuple(figures), state)
 
 
-def _panel_sentence(
-    acts: Sequence[RunAct], runs: Sequence[Run | None], at: int, played: PlayedScene
+def _training_sentence(
+    acts: Sequence[RunAct],
+    runs: Sequence[Run | None],
+    at: int,
+    played: PlayedScene,
+    compare: Callable[[Sequence[Run]], tuple[str, Tone, str]],
 ) -> tuple[str, Tone, str]:
     if at >= len(runs):
-        return played.waiting or f"Training: {acts[at].label}…", "plain", ""
+        return played.waiting or f"Training: {acts[at].label}…", "plain", _progress(acts[at], played)
     run = runs[at]
     if run is None:
         return _problem(played, at), "wrong", ""
@@ -182,7 +231,6 @@ def _panel_sentence(
         loss = run_loss(run)
         outcome = f"Loss {loss:.3f} after {format_count(run['steps'])} steps" if loss is not None else "No loss"
         return f"{outcome}: {acts[at].label}.", "plain", ""
-    compare = both_trained if len(acts) == 2 else precisions
     return compare([found for found in runs if found is not None])
 
 
@@ -199,7 +247,7 @@ def both_trained(runs: Sequence[Run]) -> tuple[str, Tone, str]:
         losses = f"{before:.3f} on both"
     sentence = f"Loss {losses}: {same}."
     if runs[1]["simulated"]:
-        return sentence, "good" if agreeing else "warn", "simulated: says nothing about speed"
+        return sentence, "good" if agreeing else "warn", SAYS_NO_SPEED
     ratio = speed_ratio(runs)
     if ratio is None:
         return sentence, "good", ""
@@ -207,7 +255,7 @@ def both_trained(runs: Sequence[Run]) -> tuple[str, Tone, str]:
 
 
 def precisions(runs: Sequence[Run]) -> tuple[str, Tone, str]:
-    """The memory of bf16 and fp16, and what they do to the loss."""
+    """The memory of bf16, the loss of both, and on a real device what bf16 does to the speed."""
     peaks = [run["memory"]["peak_allocated_bytes"] for run in runs]
     losses = list(map(run_loss, runs))
     if None in peaks or None in losses:
@@ -220,7 +268,11 @@ def precisions(runs: Sequence[Run]) -> tuple[str, Tone, str]:
     losses_text = f"losses differ by {worst:.2%} at most".replace("%", " %")
     if worst < LEAST_DIFFERENCE:
         losses_text = "losses differ by less than 0.01 %"
-    return f"{memory}; {losses_text}.", "good", ""
+    ratio = speed_ratio(runs)
+    remark = SAYS_NO_SPEED
+    if not runs[1]["simulated"]:
+        remark = "" if ratio is None else f"bf16 {ratio:.1f} times as fast"
+    return f"{memory}; {losses_text}.", "good", remark
 
 
 def rung_pictures(scene: Scene, played: PlayedScene) -> list[StagePicture]:

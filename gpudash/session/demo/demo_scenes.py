@@ -5,7 +5,13 @@ For a simulated GPU only bytes and losses are shown; a rate is always labelled a
 
 from __future__ import annotations
 
-from gpudash.session.demo.act_pictures import copy_pictures, line_pictures, panel_pictures, rung_pictures
+from gpudash.session.demo.act_pictures import (
+    copy_pictures,
+    line_pictures,
+    panel_pictures,
+    precision_pictures,
+    rung_pictures,
+)
 from gpudash.session.demo.answers import copies, fewer_bytes, filled_by, peak_in_tensors, trained_answer, where_it_was
 from gpudash.session.demo.ladder import ladder
 from gpudash.session.demo.pictures import LineScript
@@ -174,13 +180,13 @@ SCENES = (
     ),
     Scene(
         "Three precisions",
-        "The same training in fp32, bf16 and fp16: memory, loss, speed",
+        "The same training in fp32, bf16 and fp16: what is left of the peak?",
         (
             _precision("fp32", "loss = model(x)"),
             _precision("bf16", "with autocast(dtype=bfloat16): loss = model(x)"),
             _precision("fp16", "with autocast(dtype=float16): scaler.scale(loss)"),
         ),
-        panel_pictures,
+        precision_pictures,
         (
             SceneQuestion(
                 "Under autocast results take two bytes, not four. How much of the peak is left?",

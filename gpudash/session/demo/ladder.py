@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from gpudash.drawing.stages import ColumnState, StageBlock, StageChart, StageColumn, in_unit, unit_for
+from gpudash.drawing.stages import ColumnState, StageBlock, StageChart, StageColumn, in_unit
 from gpudash.memory.predicting.estimate import Estimate
 from gpudash.memory.predicting.prediction import CONTEXT
 from gpudash.session.demo.pictures import CodeLine, StagePicture, Tone, combined
@@ -19,6 +19,9 @@ from gpudash.units import GIB, format_bytes, summed_bytes
 CARD_BYTES = 4 * GIB
 """The card that the model should fit: a small one, too small for the first rungs."""
 
+
+REACHES = 12.0 * GIB
+"""Bytes that the axis shows at least: the first rungs need more than the card has, and the axis stays as it is."""
 
 BATCH, SMALLER = 12, 3
 
@@ -132,8 +135,6 @@ def _picture(
     title: str, question: str, corner: str, rungs: Sequence[Rung], known: Sequence[RungResult], *, waits: bool
 ) -> StagePicture:
     at = len(known) - 1 + waits
-    highest = max((result.needed for result in known), default=0)
-    unit = unit_for(max(highest, CARD_BYTES))[0]
     code, columns = [], []
     for place, rung in enumerate(rungs):
         state = state_of(place, at)
@@ -144,10 +145,11 @@ def _picture(
             found = known[place]
             blocks = _blocks(found)
             over = found.needed > CARD_BYTES
-            figure = format_bytes(found.needed) if found.estimate is not None else "not predicted"
+            # in one unit, so that rungs can be compared at a glance
+            figure = f"{found.needed / GIB:.2f} GiB" if found.estimate is not None else "not predicted"
         text = rung.label
         code.append(CodeLine(str(place) if place else "", text, figure, state, over))
-        total = in_unit(summed_bytes(blocks), unit) if blocks else " "
+        total = in_unit(summed_bytes(blocks), GIB) if blocks else " "
         columns.append(StageColumn(rung.short, blocks, state, total, failed=over))
     tone: Tone = "plain"
     remark = ""
@@ -158,7 +160,8 @@ def _picture(
     largest: tuple[StageBlock, ...] = ()
     if known and not waits:
         largest = combined(_blocks(known[-1]))
-    chart = StageChart("GPU MEMORY, predicted", tuple(columns), float(CARD_BYTES), "every rung keeps the ones before")
+    remark_of_chart = "every rung keeps the ones before"
+    chart = StageChart("GPU MEMORY, predicted", tuple(columns), float(CARD_BYTES), remark_of_chart, reaches=REACHES)
     return StagePicture(
         title=title,
         question=question,
@@ -181,15 +184,12 @@ def predicting_text(place: int, passed_s: int) -> str:
         passed_s: whole seconds since it was asked for.
     """
     rungs = ladder()[1]
-    changes = len(rungs) - 1
-    text = f"a dry run of {rungs[place].label} computes no numbers."
+    text = f"Dry run of {rungs[place].label}"
     if place:
-        text = f"Rung {place} of {changes}: {text}"
-    else:
-        text = f"Before {changes} rungs: {text} PyTorch loads first."
+        text = f"Rung {place} of {len(rungs) - 1}: dry run of {rungs[place].label}"
     if passed_s:
-        text = f"{text} {passed_s} s so far."
-    return text
+        return f"{text}, {passed_s} s so far."
+    return f"{text}…"
 
 
 def state_of(place: int, at: int) -> ColumnState:

@@ -27,6 +27,12 @@ MOST_BLOCKS = 4
 SMALL = 0.01
 """An unnamed block with a smaller share of the memory held is not mentioned."""
 
+OTHERS = "reference"
+"""The colour of several blocks together: that of none of them, so that it stays as they change."""
+
+NOT_MEASURED = "not measured"
+"""The figure of a line that was ended before it reported anything."""
+
 REFUSED = "refused"
 """The kind of a block for which there was no memory."""
 
@@ -227,9 +233,12 @@ def pictures_of(trace: LinesTrace, script: LineScript) -> list[StagePicture]:
     titles = [_title(moments, place) for place in range(len(moments))]
     peak = max(range(len(moments)), key=lambda place: moments[place].bytes, default=None)
     limit = float(trace.limit)
+    # a line that ended with its process reported nothing: it may have been the highest
+    measured = trace.failure is None or trace.failure.kind != ENDED
     columns = [StageColumn("before", (), "past", "0")]
     for place, held_then in enumerate(moments):
-        columns.append(StageColumn(titles[place], blocks[place], is_peak=place == peak and held_then.bytes > 0))
+        is_peak = place == peak and held_then.bytes > 0 and measured
+        columns.append(StageColumn(titles[place], blocks[place], is_peak=is_peak))
     if trace.failure is not None:
         columns.append(_failed_column(trace, colours))
     unit, name = unit_for(max((column.bytes for column in columns), default=0.0))
@@ -246,13 +255,15 @@ def pictures_of(trace: LinesTrace, script: LineScript) -> list[StagePicture]:
             question=script.question,
             corner=script.corner or f"limit {size_text(limit)} · simulated",
             code=_code(trace, moments, at, failed=failed),
-            blocks_title=_blocks_title(moment, failed=failed),
+            blocks_title=_blocks_title(moment, trace.failure if failed else None),
             blocks=_block_cards(held, moment),
             chart=StageChart("GPU MEMORY", shown, limit),
         )
         if failed and trace.failure is not None:
             last = trace.moments[-1] if trace.moments else None
-            kept = [block for block in columns[-1].blocks if block.kind != REFUSED]
+            kept = () if last is None else tuple(_block(block, colours) for block in last.blocks)
+            if not measured:
+                kept = tuple(replace(block, remark="") for block in kept)
             sentence = failure_sentence(trace.failure, trace.limit)
             picture = replace(
                 picture, blocks=_block_cards(kept, last), sentence=sentence, remark=instead(script), tone="wrong"
@@ -264,7 +275,7 @@ def pictures_of(trace: LinesTrace, script: LineScript) -> list[StagePicture]:
             if not moment.line and script.end:
                 sentence, tone = script.end, "good"
             remark = ""
-            if at - 1 == peak and moment.bytes:
+            if at - 1 == peak and moment.bytes and measured:
                 remark = script.remark or f"{in_unit(moment.bytes, unit)} of {in_unit(limit, unit)} {name}"
             picture = replace(picture, sentence=sentence, tone=tone, remark=remark)
         pictures.append(picture)
@@ -295,9 +306,12 @@ def instead(script: LineScript) -> str:
 def failure_sentence(failure: LineFailure, limit: int) -> str:
     """Why a line failed, in one sentence."""
     if failure.out_of_memory:
-        size = size_text(failure.requested)
-        held = size_text(failure.held)
-        return f"Line {failure.line} asks for {size} more, but {held} of {size_text(limit)} are taken: out of memory."
+        unit, name = unit_for(limit)
+        size, whole = f"{in_unit(failure.requested, unit)} {name}", f"{in_unit(limit, unit)} {name}"
+        if not failure.held:
+            return f"Line {failure.line} asks for {size}, and the whole card has {whole}: out of memory."
+        held = f"{in_unit(failure.held, unit)} {name}"
+        return f"Line {failure.line} asks for {size} more, but {held} of {whole} are taken: out of memory."
     message = failure.message.partition(". ")[0].rstrip(".!")
     if failure.kind == ENDED and message[:1].isupper():
         return f"{message}."  # no line is known
@@ -350,15 +364,15 @@ def _title(moments: Sequence[LineMoment], place: int) -> str:
 
 
 def _block(block: LineBlock, colours: _Colours) -> StageBlock:
-    name = block.name
-    if block.count > 1 and not block.workspace:
-        name = f"{block.name} ×{block.count}"
+    several = block.count > 1 and not block.workspace
     remark = ""
     if not block.named:
-        remark = "no name"
+        remark = f"{block.count} unnamed" if several else "no name"
+    elif several:
+        remark = f"{block.count} blocks"
     elif block.fresh and not block.workspace:
         remark = "being made"
-    return StageBlock(name, float(block.bytes), colours.of(block), block.named, remark)
+    return StageBlock(block.name, float(block.bytes), colours.of(block), block.named, remark)
 
 
 def _block_cards(held: Sequence[StageBlock], moment: LineMoment | None) -> tuple[StageBlock, ...]:
@@ -388,12 +402,14 @@ def combined(held: Sequence[StageBlock], most: int = MOST_BLOCKS) -> tuple[Stage
     remark = ""
     if len(others) == 2:
         remark = f"{others[0].name}, {others[1].name}"
-    rest = StageBlock(f"{len(others)} more", summed_bytes(others), others[0].kind, remark=remark)
+    rest = StageBlock(f"{len(others)} more", summed_bytes(others), OTHERS, remark=remark)
     return (*(block for block in found if block in by_size[: most - 1]), rest)
 
 
-def _blocks_title(moment: LineMoment | None, *, failed: bool) -> str:
-    if failed:
+def _blocks_title(moment: LineMoment | None, failure: LineFailure | None) -> str:
+    if failure is not None and failure.kind == ENDED:
+        return f"IN MEMORY, before line {failure.line}"
+    if failure is not None:
         return "IN MEMORY, when it failed"
     if moment is None:
         return "IN MEMORY, before line 1"
@@ -405,9 +421,11 @@ def _blocks_title(moment: LineMoment | None, *, failed: bool) -> str:
 
 
 def _failed_column(trace: LinesTrace, colours: _Colours) -> StageColumn:
-    """What was held when a line failed, and what it requested in addition."""
+    """What was held when a line failed, and what it requested in addition; nothing if the line reported nothing."""
     failure = trace.failure
     assert failure is not None
+    if failure.kind == ENDED:
+        return StageColumn(f"line {failure.line} fails", (), figure=NOT_MEASURED, failed=True)
     held: tuple[StageBlock, ...] = ()
     if trace.moments:
         held = tuple(_block(block, colours) for block in trace.moments[-1].blocks)
@@ -417,6 +435,8 @@ def _failed_column(trace: LinesTrace, colours: _Colours) -> StageColumn:
 
 
 def _with_figure(column: StageColumn, unit: float, *, ends: bool) -> StageColumn:
+    if column.figure:
+        return column
     figure = in_unit(column.bytes, unit)
     if column.is_peak:
         figure = f"peak {figure}"
@@ -542,8 +562,11 @@ def _end_sentence(moment: LineMoment) -> str:
     if not moment.bytes:
         return "Nothing stays on the card."
     held = size_text(moment.bytes)
+    kernels_bytes = sum(block.bytes for block in moment.blocks if block.workspace)
     if not names or len(names) > MOST_BLOCKS:
         return f"{held} stay on the card."
+    if kernels_bytes >= SMALL * moment.bytes:
+        names.append(f"{size_text(kernels_bytes)} of workspace")
     listed = names[0]
     if len(names) > 1:
         listed = f"{', '.join(names[:-1])} and {names[-1]}"

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from PySide6.QtCore import QPointF, QRectF, Qt
-from PySide6.QtGui import QBrush, QColor, QFont, QFontMetricsF, QPainter, QPaintEvent, QPen
+from PySide6.QtGui import QColor, QFont, QFontMetricsF, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QWidget
 
 from gpudash.drawing.stages import PlacedChart, StageBlock, StageBox, StageChart, StageColumn, size_text
 from gpudash.session.demo.pictures import REFUSED, CodeLine, GuessRow, StagePicture
 from gpudash.ui.colours import Palette, mixed
 from gpudash.ui.explanation.source_view.highlighting import Span, colours_of, spans_of
-from gpudash.ui.stage.painting import AXIS, CODE, FIGURE, HIGH, PEAK, WIDE
+from gpudash.ui.stage.painting import AXIS, CODE, FIGURE, FILL, HIGH, PEAK, WIDE
 from gpudash.ui.stage.panels import PanelPainting
+from gpudash.ui.stage.sentence import SentencePainting
 
 CODE_SHARE = 0.28
 """Share of the height taken by the code and the blocks."""
 
 
-class StageCanvas(PanelPainting):
+class StageCanvas(PanelPainting, SentencePainting):
     """Paints one picture.
 
     Args:
@@ -68,7 +69,7 @@ class StageCanvas(PanelPainting):
             self._blocks(painter, picture)
             if picture.chart is not None:
                 self._chart(painter, picture.chart)
-        self._sentence(painter, picture)
+        self._sentence(painter, self._sentence_place, picture)
         painter.end()
 
     def _lay_out(self) -> None:
@@ -293,8 +294,9 @@ class StageCanvas(PanelPainting):
             self._header(painter, column, _rect(header))
             for block, box in zip(column.blocks, boxes, strict=True):
                 room = self._clear_of_line(self._clear_of_line(_rect(box), placed.guess), placed.limit)
-                self._block_label(painter, room, block, chart)
-            taken.append(self._figure(painter, column, _rect(header), top))
+                over = block.kind == REFUSED or (placed.limit is not None and room.top() < placed.limit - 1)
+                self._block_label(painter, room, block, chart, hatched=over)
+            taken.append(self._figure(painter, column, _rect(header), top, placed.limit))
         if placed.guess is not None:
             taken.append(QRectF(placed.plot.x, placed.guess - 2, placed.plot.width, 4))
         self._limit(painter, chart, placed, taken)
@@ -351,15 +353,18 @@ class StageCanvas(PanelPainting):
             Qt.AlignmentFlag.AlignHCenter,
         )
 
-    def _block_label(self, painter: QPainter, box: QRectF, block: StageBlock, chart: StageChart) -> None:
+    def _block_label(
+        self, painter: QPainter, box: QRectF, block: StageBlock, chart: StageChart, *, hatched: bool
+    ) -> None:
         """A block's name and size, if the block is large enough for them."""
         line = self._line(AXIS)
         if box.height() < line * 1.05:
             return
-        if block.kind == REFUSED:
+        if hatched:
             # Text on a hatch is unreadable: clear a strip for it.
             middle = QRectF(box.left() + 3, box.center().y() - line / 2, box.width() - 6, line)
-            painter.fillRect(middle, mixed(QColor(self._colours.critical), QColor(self._colours.window), 0.8))
+            share = 0.8 if block.kind == REFUSED else FILL
+            painter.fillRect(middle, mixed(self._colour(block.kind), QColor(self._colours.window), share))
         pad = self._gap * 0.5
         inner = box.adjusted(pad, 0, -pad, 0)
         name_font = self._font(AXIS, bold=True, mono=True)
@@ -377,7 +382,7 @@ class StageCanvas(PanelPainting):
             inner.setRight(room.left() - pad)
             self._write(painter, inner, block.name, name_font, ink)
             return
-        has_two_rows = box.height() >= line * 2.1 and block.kind != REFUSED
+        has_two_rows = box.height() >= line * 2.1 and not hatched
         if is_whole and figure_width <= inner.width() and has_two_rows:
             centre = inner.center().y()
             self._write(painter, QRectF(inner.left(), centre - line, inner.width(), line), block.name, name_font, ink)
@@ -389,8 +394,10 @@ class StageCanvas(PanelPainting):
         elif figure_width <= inner.width():
             self._write(painter, inner, figure, figure_font, ink, Qt.AlignmentFlag.AlignHCenter)
 
-    def _figure(self, painter: QPainter, column: StageColumn, header: QRectF, top: float) -> QRectF:
-        """The total of a column, above it."""
+    def _figure(
+        self, painter: QPainter, column: StageColumn, header: QRectF, top: float, limit: float | None
+    ) -> QRectF:
+        """The total of a column, above it, and above the line of the limit where it would lie on that."""
         colours = self._colours
         size = PEAK if column.is_peak else FIGURE
         ink = colours.text
@@ -405,6 +412,8 @@ class StageCanvas(PanelPainting):
         line = self._line(size)
         font = self._font(size, bold=True)
         room = QRectF(header.left(), top - line * 1.05, header.width(), line)
+        if limit is not None and room.top() < limit <= top and limit - line >= header.bottom():
+            room.moveBottom(limit - 2)
         figure = self._short(column.figure, ("peak ", " stay"), font, room.width())
         width = min(QFontMetricsF(font).horizontalAdvance(figure) + 8, room.width())
         # Clear the background, or the line of a limit would strike the figure through.
@@ -453,7 +462,8 @@ class StageCanvas(PanelPainting):
         unit = chart.unit[1]
         text = f"limit {chart.figure(chart.limit)} {unit}"
         left = chart.limit - chart.highest
-        spare = f"{chart.figure(left)} left at the peak" if left >= 0 and chart.highest else ""
+        measured = any(column.is_peak for column in chart.columns)
+        spare = f"{chart.figure(left)} left at the peak" if left >= 0 and measured else ""
         font, plain = self._font(FIGURE, bold=True), self._font(FIGURE)
         width = QFontMetricsF(font).horizontalAdvance(text)
         spare_width = QFontMetricsF(plain).horizontalAdvance(spare) + self._gap if spare else 0.0
@@ -465,10 +475,12 @@ class StageCanvas(PanelPainting):
             self._write(painter, room, text, font, colours.critical)
             return
         whole = width + spare_width
-        place = self._free_place(placed, taken, whole, line)
+        # where piles are expected to rise above the limit, its name is from the start where they end lower
+        above = chart.reaches > chart.limit
+        place = self._free_place(placed, taken, whole, line, above=above)
         if place is None and spare:
             spare, spare_width = "", 0.0
-            place = self._free_place(placed, taken, width, line)
+            place = self._free_place(placed, taken, width, line, above=above)
         if place is None:
             place = QRectF(plot.x + self._gap * 0.5, placed.limit + 3, width, line)
             ground = QColor(colours.window if colours.dark else colours.panel)
@@ -478,85 +490,25 @@ class StageCanvas(PanelPainting):
             room = QRectF(place.left() + width + self._gap, place.top(), spare_width, line)
             self._write(painter, room, spare, plain, colours.muted)
 
-    def _free_place(self, placed: PlacedChart, taken: Sequence[QRectF], width: float, line: float) -> QRectF | None:
-        """A place for the limit's name that covers no column and no figure: below or above the line, left or right."""
+    def _free_place(
+        self, placed: PlacedChart, taken: Sequence[QRectF], width: float, line: float, *, above: bool
+    ) -> QRectF | None:
+        """A place for the limit's name that covers no column and no figure: below or above the line, left or right;
+        with ``above``, first above and right."""
         plot, pad = placed.plot, self._gap * 0.5
         assert placed.limit is not None
-        for top in (placed.limit + pad * 0.3, placed.limit - line - pad * 0.3):
-            for left in (plot.x + pad, plot.right - pad - width):
+        tops = [placed.limit + pad * 0.3, placed.limit - line - pad * 0.3]
+        lefts = [plot.x + pad, plot.right - pad - width]
+        if above:
+            tops.reverse()
+            lefts.reverse()
+        for top in tops:
+            for left in lefts:
                 place = QRectF(left, top, width, line)
                 inside = top >= plot.y - 1
                 if inside and not any(place.intersects(one.adjusted(-4, -2, 4, 0)) for one in taken if one.isValid()):
                     return place
         return None
-
-    def _sentence(self, painter: QPainter, picture: StagePicture) -> None:
-        colours, place = self._colours, self._sentence_place
-        grounds = {"warn": colours.banner_warn, "wrong": colours.banner_critical, "plain": colours.banner_note}
-        # What to write instead is no error too.
-        inks = {"warn": colours.warn, "wrong": colours.text, "good": colours.good, "plain": colours.accent}
-        painter.setPen(Qt.PenStyle.NoPen)
-        good = mixed(QColor(colours.good), QColor(colours.window), 0.84)
-        painter.setBrush(QBrush(QColor(grounds.get(picture.tone, good.name()))))
-        painter.drawRoundedRect(place, 6, 6)
-        inner = place.adjusted(self._gap, 0, -self._gap, 0)
-        bold, plain = self._font(FIGURE, bold=True), self._font(FIGURE)
-        if self._is_long(picture, inner.width()):
-            self._two_rows(painter, inner, picture, inks[picture.tone])
-            return
-        # Both in one size: else the sentence would shrink beside a remark that is less important.
-        while self._width_in_one_row(picture, bold, plain) > inner.width() and bold.pixelSize() > self._smallest:
-            for font in (bold, plain):
-                font.setPixelSize(font.pixelSize() - 1)
-        written = self._write(painter, inner, picture.sentence, bold, colours.text)
-        room = inner.adjusted(written.width() + self._gap, 0, 0, 0)
-        self._write(painter, room, picture.remark, plain, inks[picture.tone], Qt.AlignmentFlag.AlignRight)
-
-    def _is_long(self, picture: StagePicture, width: float) -> bool:
-        """Whether a sentence and its remark would have to shrink by more than a tenth in one row."""
-        bold, plain = self._font(FIGURE, bold=True), self._font(FIGURE)
-        for font in (bold, plain):
-            font.setPixelSize(max(self._smallest, round(font.pixelSize() * 0.9)))
-        return self._width_in_one_row(picture, bold, plain) > width
-
-    def _width_in_one_row(self, picture: StagePicture, bold: QFont, plain: QFont) -> float:
-        """Width of a sentence with its remark in one row."""
-        taken = QFontMetricsF(bold).horizontalAdvance(picture.sentence)
-        if picture.remark:
-            taken += QFontMetricsF(plain).horizontalAdvance(picture.remark) + self._gap
-        return taken
-
-    def _two_rows(self, painter: QPainter, place: QRectF, picture: StagePicture, ink: str) -> None:
-        """A long sentence in two rows, its remark at the end of the second; in smaller type only if it must be."""
-        size = FIGURE
-        upper, lower = self._split(picture.sentence, self._font(size, bold=True), place.width())
-        if self._row_width(lower, picture.remark, size) > place.width():
-            size = AXIS
-            upper, lower = self._split(picture.sentence, self._font(size, bold=True), place.width())
-        bold, plain = self._font(size, bold=True), self._font(size)
-        half = place.height() / 2
-        row = QRectF(place.left(), place.top() + half * 0.1, place.width(), half * 0.9)
-        self._write(painter, row, upper, bold, self._colours.text)
-        row.moveTop(place.top() + half)
-        written = self._write(painter, row, lower, bold, self._colours.text)
-        align = Qt.AlignmentFlag.AlignLeft
-        if lower:
-            row.setLeft(max(row.left(), written.right() + self._gap))
-            align = Qt.AlignmentFlag.AlignRight
-        self._write(painter, row, picture.remark, plain, ink, align)
-
-    def _split(self, sentence: str, font: QFont, width: float) -> tuple[str, str]:
-        """As many words as fit one row, and the others."""
-        upper, rest = "", sentence.split()
-        while rest and QFontMetricsF(font).horizontalAdvance(f"{upper} {rest[0]}".strip()) <= width:
-            upper = f"{upper} {rest.pop(0)}".strip()
-        return upper, " ".join(rest)
-
-    def _row_width(self, sentence: str, remark: str, size: int) -> float:
-        """Width of the second row."""
-        bold, plain = self._font(size, bold=True), self._font(size)
-        gap = self._gap if sentence and remark else 0.0
-        return QFontMetricsF(bold).horizontalAdvance(sentence) + gap + QFontMetricsF(plain).horizontalAdvance(remark)
 
 
 def _rect(box: StageBox) -> QRectF:

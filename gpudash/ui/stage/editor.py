@@ -34,6 +34,7 @@ class LinesEditor(QFrame):
         self.text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
         self.text.setTabChangesFocus(False)
         self.text.installEventFilter(self)
+        self.text.textChanged.connect(lambda: self._say(""))
         self.card = PlainLabel("Simulated card of")
         self.unit = PlainLabel("MiB")
         self.limit = QLineEdit()
@@ -41,7 +42,7 @@ class LinesEditor(QFrame):
         self.limit.setAlignment(Qt.AlignmentFlag.AlignRight)
         self.limit.setAccessibleName("Memory of the simulated card in MiB")
         self.limit.installEventFilter(self)
-        self.problem = PlainLabel(wraps=True)
+        self.problem = PlainLabel(role="error", wraps=True)
         self.problem.hide()
         self.run = worded_button("Run   Ctrl+Enter", "", self._accept, role="primary")
         self.cancel = worded_button("Cancel   Esc", "", self.rejected.emit)
@@ -70,8 +71,9 @@ class LinesEditor(QFrame):
         self._pixels = (code, controls)
         self.text.setStyleSheet(f"font-family: '{self._mono}'; font-size: {code}px;")
         sheet = f"font-size: {controls}px;"
-        for part in (self.run, self.cancel, self.limit, self.card, self.unit, self.problem):
+        for part in (self.run, self.cancel, self.limit, self.card, self.unit):
             part.setStyleSheet(sheet)
+        self.problem.setStyleSheet(f"{sheet} font-weight: bold;")
         self.limit.setFixedWidth(5 * controls)
 
     def _accept(self) -> None:

@@ -36,6 +36,7 @@ class StageWindow(QWidget):
         simulate: prefer the simulated GPU.
         scenes: scenes to play.
         first: number of the first scene.
+        count: number of scenes that the label counts to; by default, up to the last of ``scenes``.
         pace: how long each step stays.
         name: name of the show, for the window title.
         on_guess: passed to `Show`.
@@ -55,6 +56,7 @@ class StageWindow(QWidget):
         simulate: bool = False,
         scenes: Sequence[Scene] = SCENES,
         first: int = 1,
+        count: int | None = None,
         pace: ShowPace | None = None,
         name: str = "Demo",
         on_guess: OnGuess | None = None,
@@ -74,6 +76,7 @@ class StageWindow(QWidget):
             on_guess=on_guess,
         )
         self._first = first
+        self._count = count or first + len(self.play.scenes) - 1
         self._is_over = False
         self._keys_pixels = 0
         self.setWindowTitle(f"{name} – gpudash")
@@ -215,6 +218,11 @@ class StageWindow(QWidget):
         self.stop.setVisible(bool(play.source) and play.working)
         self.stop_run.setVisible(play.busy)
         self.scene.setVisible(not last and not play.busy and (asking or not play.at_end))
+        editing = not self.editor.isHidden()
+        self.leave_key.setVisible(not editing)
+        if editing:
+            for button in self.buttons:
+                button.hide()  # what is typed belongs to the editor, which has keys of its own
         self.step_label.setText(self._place())
         self._fit_keys()
         self.setAccessibleDescription(picture.description)
@@ -227,7 +235,7 @@ class StageWindow(QWidget):
 
     def _place(self) -> str:
         play = self.play
-        scene = f"scene {self._first + play.position} of {self._first + len(play.scenes) - 1}"
+        scene = f"scene {self._first + play.position} of {self._count}"
         if play.asking:
             return scene  # the guesses take the room
         step = f"step {play.step + 1}"
@@ -277,14 +285,14 @@ class StageWindow(QWidget):
             self.editor.begin(self.play.source, self.play.limit)
 
     def _run_lines(self, source: str, limit: int) -> None:
-        self._close_editor()
         self.play.resume()
         self.play.edit(source, limit)
-        self._present()
+        self._close_editor()
 
     def _close_editor(self) -> None:
         self.editor.hide()
         self.setFocus()
+        self._present()
 
     def _place_editor(self) -> None:
         self.editor.setGeometry(self.canvas.code_place.toRect())
@@ -372,6 +380,7 @@ class StageWindow(QWidget):
             button.set_pixels(size)
             button.setFixedHeight(max(26, round(largest * 1.9)))  # else the picture would move with the type
         self.step_label.setStyleSheet(f"font-size: {size}px;")
+        self.step_label.setFixedHeight(max(26, round(largest * 1.9)))  # likewise, where no key is shown
 
     def _keys_width(self, shown: Sequence[KeyButton], size: int) -> float:
         """Width of keys and of the place in the show, in type of this size, without what is between them."""

@@ -260,12 +260,18 @@ FRAME = QSize(4, 32)
 """Logical pixels that a window manager may need around a window, which is unknown before it is shown."""
 
 
+TITLE_BAR = 26
+"""How much of `FRAME` lies above the window."""
+
+
 def default_place(window: QWidget) -> QRect:
     """A window of the default size, centred on its screen, or smaller if the screen is: its frame fits, too."""
     there = window.screen().availableGeometry()
     size = QSize(*DEFAULT_SIZE).boundedTo(there.size() - FRAME).expandedTo(window.minimumSize())
     room = there.size() - size
-    return QRect(there.topLeft() + QPoint(max(0, room.width()) // 2, max(0, room.height()) // 2), size)
+    below_title = min(TITLE_BAR, max(0, room.height()))
+    offset = QPoint(max(0, room.width()) // 2, max(below_title, room.height() // 2))
+    return QRect(there.topLeft() + offset, size)
 
 
 def keep_layout(window: QWidget) -> None:

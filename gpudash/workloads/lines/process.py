@@ -1,5 +1,8 @@
 """The process that runs a few lines of PyTorch: ``python -m gpudash.workloads.lines.process``.
 
+The simulated card answers for CUDA: ``device="cuda"`` in a line means it, as ``device=gpu`` does, and errors name it
+as PyTorch would.
+
 It reads one JSON object per line from its standard input and answers on its standard output:
 
 * first, without a request: ``{"ready": true, "torch": "2.13.0"}``, or ``{"ready": false, "problem": sentence}`` and it
@@ -12,6 +15,7 @@ ends;
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -30,15 +34,19 @@ def main() -> int:
     start_log(str(log_file()))
     log_uncaught()
     conversation = Conversation()
+    # Before torch is imported: a GPU of this computer must not be what the lines call cuda.
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     try:
         import torch
 
+        from gpudash.simulator.as_cuda.answering import answer_for_cuda
         from gpudash.simulator.device.backend import register
         from gpudash.simulator.device.simulated_gpu import SimulatedGpu
         from gpudash.workloads.lines.tracing import LineRunner
 
         torch.set_num_threads(1)
         backend = register([SimulatedGpu(0, TRIAL_LIMIT, context=0)])
+        answer_for_cuda(backend)
     except Exception as error:  # torch may be missing or broken in any way
         logging.getLogger(__name__).error("No lines can be run.", exc_info=error)
         conversation.report({"ready": False, "problem": f"No lines can be run here: {missing_torch(error)}."})

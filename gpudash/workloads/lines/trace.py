@@ -44,7 +44,7 @@ class LineMoment:
         title: of the expression if the line has several that allocate, otherwise "".
         turn: the iteration of a loop, from 1; 0 outside of one.
         blocks: on the card, oldest first.
-        host: tensors in host memory after the line.
+        host: tensors in host memory; while the line allocates, also those that it gives up at its end.
         before, after: bytes on the card when the line starts, and when it is done.
     """
 

@@ -18,7 +18,7 @@ from torch import nn
 from gpudash.memory.allocator import AllocationRefused
 from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.simulator.device.backend import Backend
-from gpudash.simulator.device.naming import DEVICE
+from gpudash.simulator.device.naming import DEVICE, device_of, naming
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.simulator.device.tracking import tensors_in
 from gpudash.units import summed_bytes
@@ -91,6 +91,7 @@ class LineRunner:
         self._statement = 0
         self._held: dict[int, _Block] = {}
         self._source = ""
+        self._host: dict[int, LineBlock] = {}
 
     def run(self, source: str) -> LinesTrace:
         """Run ``source`` to its end or its first failure."""
@@ -106,7 +107,7 @@ class LineRunner:
                 (),
                 LineFailure(line, type(error).__name__, _one_line(str(getattr(error, "msg", error)))),
             )
-        gpu = torch.device(DEVICE, 0)
+        gpu = torch.device(naming.shown, 0)
         namespace: dict[str, Any] = {"__name__": "__main__", "torch": torch, "nn": nn, "gpu": gpu}
         torch.manual_seed(0)
         torch.set_default_device(gpu if self._on_gpu else None)
@@ -123,7 +124,7 @@ class LineRunner:
             held = tuple(self._shown(self._held, [], 0))
             self._moments = self._moments[: MOST_MOMENTS - 1]
             size = summed_bytes(held)
-            self._moments.append(LineMoment(0, "", 0, held, tuple(_on_host(namespace)), size, size))
+            self._moments.append(LineMoment(0, "", 0, held, tuple(_on_host(namespace).values()), size, size))
         return LinesTrace(lines, self._limit, tuple(self._moments), failure)
 
     def _run(self, statements: Sequence[ast.stmt], namespace: dict[str, Any], turn: int) -> LineFailure | None:
@@ -174,7 +175,7 @@ class LineRunner:
             failure = self._failure(line, error)
         self._card.statistics()  # frees released blocks
         self._name(namespace)
-        self._keep(line, turn, tuple(_on_host(namespace)), quiet=quiet and failure is None)
+        self._keep(line, turn, _on_host(namespace), quiet=quiet and failure is None)
         return failure
 
     def _failure(self, line: int, error: BaseException) -> LineFailure:
@@ -222,7 +223,7 @@ class LineRunner:
     def _name(self, namespace: dict[str, Any]) -> None:
         """Record which variable refers to which block now."""
         for name, tensor in _variables(namespace):
-            if tensor.device.type != DEVICE:
+            if device_of(tensor).type != DEVICE:
                 continue
             backed = self._engine.storages.block(tensor.untyped_storage())
             block = None
@@ -231,8 +232,10 @@ class LineRunner:
             if block is not None:
                 block.names.setdefault(self._statement, name)
 
-    def _keep(self, line: int, turn: int, host: tuple[LineBlock, ...], *, quiet: bool) -> None:
+    def _keep(self, line: int, turn: int, host: dict[int, LineBlock], *, quiet: bool) -> None:
         """Keep the moments of the statement that has just run: the peak of each of its expressions in turn."""
+        # what a variable held in host memory before lives until it is bound anew, at the statement's end
+        during, self._host = _both(self._host, host), host
         groups: list[tuple[Where | None, dict[int, _Block], list[_Block]]] = []
         best = 0
         made: list[_Block] = []
@@ -252,6 +255,8 @@ class LineRunner:
                 continue
             made, best = [block], total
             groups.append((block.where, dict(self._held), list(made)))
+        if not groups:
+            during = tuple(host.values())
         if not groups and not quiet:
             groups.append((None, dict(self._held), []))
         for where, held, fresh in groups:
@@ -261,7 +266,7 @@ class LineRunner:
             blocks = tuple(self._shown(held, fresh, self._statement))
             after = sum(one.size for one in self._held.values())
             if len(self._moments) < MOST_MOMENTS:
-                self._moments.append(LineMoment(line, title, turn, blocks, host, before, after))
+                self._moments.append(LineMoment(line, title, turn, blocks, during, before, after))
 
     def _shown(self, held: dict[int, _Block], fresh: Sequence[_Block], statement: int) -> Iterator[LineBlock]:
         """Blocks with their names as of a statement, 0 for the last one; many with one origin are shown together."""
@@ -274,7 +279,7 @@ class LineRunner:
             name, named = _name_of(block, now, origin)
             is_fresh = any(block is one for one in fresh)
             found.append(LineBlock(name, block.size, named, is_fresh, 1, block.workspace, origin))
-        taken = {block.name for block in found if block.fresh and block.named}
+        taken = {block.name for block in found if block.fresh and block.named and not block.workspace}
         for place, line_block in enumerate(found):
             if fresh and not line_block.fresh and line_block.name in taken:
                 found[place] = replace(line_block, name=f"{line_block.name}, before")
@@ -334,14 +339,22 @@ def _named(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
             yield from _named(f"{name}[{key!r}]", part)
 
 
-def _on_host(namespace: dict[str, Any]) -> Iterator[LineBlock]:
-    """The variables' tensors in host memory, if they have a page or more."""
-    seen: set[int] = set()
+def _on_host(namespace: dict[str, Any]) -> dict[int, LineBlock]:
+    """The variables' tensors in host memory by address, if they have a page or more."""
+    found: dict[int, LineBlock] = {}
     for name, tensor in _variables(namespace):
         storage = tensor.untyped_storage()
-        if tensor.device.type == "cpu" and storage.nbytes() >= 4096 and storage.data_ptr() not in seen:
-            seen.add(storage.data_ptr())
-            yield LineBlock(name, storage.nbytes())
+        if tensor.device.type == "cpu" and storage.nbytes() >= 4096:
+            found.setdefault(storage.data_ptr(), LineBlock(name, storage.nbytes()))
+    return found
+
+
+def _both(before: dict[int, LineBlock], after: dict[int, LineBlock]) -> tuple[LineBlock, ...]:
+    """Tensors in host memory before or after a statement; the older one of two with a name is called so."""
+    names = {block.name for block in after.values()}
+    gone = [block for address, block in before.items() if address not in after]
+    older = [replace(block, name=f"{block.name}, before") if block.name in names else block for block in gone]
+    return (*older, *after.values())
 
 
 def _is_plain_loop(statement: ast.stmt) -> bool:

@@ -47,6 +47,20 @@ def test_a_tensor_that_names_no_device_is_on_the_cpu_as_in_pytorch(process: Line
     assert trace.failure is None and trace.peak == 0 and [block.name for block in trace.moments[-1].host] == ["a"]
 
 
+@pytest.mark.parametrize("placing", ["torch.ones(1024, 1024, device='cuda')", "x.cuda()", "x.to('cuda')", "x.to(gpu)"])
+def test_cuda_means_the_simulated_card(process: LinesProcess, placing: str) -> None:
+    process.ask(f"x = torch.ones(1024, 1024)\na = {placing}\nassert str(a.device) == 'cuda:0'", 64 * MIB)
+    trace = wait_for(process)
+    assert trace.failure is None and trace.peak == 4 * MIB
+    assert [block.name for block in trace.moments[-1].blocks] == ["a"]
+
+
+def test_an_error_names_the_card_as_pytorch_does(process: LinesProcess) -> None:
+    process.ask("x = torch.ones(8)\ny = x + x.to(gpu)", 64 * MIB)
+    failure = wait_for(process).failure
+    assert failure is not None and "cuda:0" in failure.message and "cpu" in failure.message
+
+
 def test_what_they_print_and_read_disturbs_nobody(process: LinesProcess) -> None:
     process.ask("print('{}')\nimport sys\nword = sys.stdin.read()", MIB)
     assert wait_for(process).failure is None

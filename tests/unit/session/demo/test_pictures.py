@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from gpudash.session.demo.pictures import REFUSED, LineScript, code_of, pictures_of
 from gpudash.units import MIB
 from gpudash.workloads.lines.trace import ENDED, LineBlock, LineFailure, LineMoment, LinesTrace
@@ -118,6 +120,43 @@ def test_what_was_held_before_a_line_was_stopped_is_still_shown() -> None:
     stopped = LinesTrace(("x = 1", "while x: x"), 128 * MIB, (held,), LineFailure(2, ENDED, "was stopped"))
     last = pictures_of(stopped, SCRIPT)[-1]
     assert [shown.name for shown in last.blocks] == ["x"] and last.code[0].figure == "+ 64 MiB"
+    assert last.blocks_title == "IN MEMORY, before line 2" and last.blocks[0].remark != "being made"
+
+
+def test_a_line_that_was_stopped_has_no_figure_and_no_line_before_it_is_called_the_peak() -> None:
+    held = LineMoment(1, "", 0, (block("x", fresh=True),), (), 0, 64 * MIB)
+    stopped = LinesTrace(("x = 1", "while x: x"), 128 * MIB, (held,), LineFailure(2, ENDED, "was stopped"))
+    pictures = pictures_of(stopped, SCRIPT)
+    chart = pictures[-1].chart
+    assert chart is not None and [column.figure for column in chart.columns] == ["0", "64", "not measured"]
+    assert not any(column.is_peak for column in chart.columns)
+    assert not any(picture.remark for picture in pictures), "no share of the card is called the most"
+
+
+def test_several_blocks_of_one_origin_are_told_with_how_many_they_are() -> None:
+    kept = (LineBlock("model(x)", 72 * MIB, named=False, count=2), LineBlock("model", 16 * MIB, count=2))
+    trace = LinesTrace(("a = 1",), 320 * MIB, (LineMoment(1, "", 0, kept, (), 0, 88 * MIB),))
+    cards = pictures_of(trace, SCRIPT)[1].blocks
+    assert [(card.name, card.remark) for card in cards] == [("model(x)", "2 unnamed"), ("model", "2 blocks")]
+
+
+def test_what_kernels_keep_is_in_the_sum_of_what_stays_by_its_size() -> None:
+    kept = (block("a"), block("b"), LineBlock("workspace", 8 * MIB, workspace=True))
+    end = LineMoment(0, "", 0, kept, (), 136 * MIB, 136 * MIB)
+    trace = LinesTrace(("a = 1",), 320 * MIB, (*three_lines().moments[:1], end))
+    assert pictures_of(trace, SCRIPT)[-1].sentence == "136 MiB stay on the card: a, b and 8 MiB of workspace."
+
+
+@pytest.mark.parametrize(
+    ("held", "sentence"),
+    [
+        (0, "Line 1 asks for 1,526 MiB, and the whole card has 320 MiB: out of memory."),
+        (256, "Line 1 asks for 1,526 MiB more, but 256 MiB of 320 MiB are taken: out of memory."),
+    ],
+)
+def test_a_refusal_is_in_the_unit_of_the_axis_and_an_empty_card_is_not_called_taken(held: int, sentence: str) -> None:
+    failure = LineFailure(1, "OutOfMemoryError", "", True, 1526 * MIB, 1526 * MIB, held * MIB)
+    assert pictures_of(LinesTrace(("a = 1",), 320 * MIB, (), failure), SCRIPT)[-1].sentence == sentence
 
 
 def test_an_exception_is_one_sentence_at_its_line() -> None:

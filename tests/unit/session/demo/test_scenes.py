@@ -125,7 +125,7 @@ def test_the_figures_of_every_device_stand_in_one_order() -> None:
     assert [name for name, _value in second.figures][: len(first.figures)] == [name for name, _value in first.figures]
 
 
-def test_precisions_are_told_by_memory_and_loss_and_their_speed_is_called_the_cpus() -> None:
+def test_precisions_are_told_by_memory_and_loss_and_on_a_simulated_gpu_by_no_speed() -> None:
     runs = [
         trained("sim:0", 2.5, 100.0, 40 * MIB),
         trained("sim:0", 2.51, 80.0, 30 * MIB),
@@ -133,9 +133,27 @@ def test_precisions_are_told_by_memory_and_loss_and_their_speed_is_called_the_cp
     ]
     picture = last(PRECISIONS, *runs)
     assert picture.sentence == "bf16 takes 25 % less memory than fp32; losses differ by 0.40 % at most."
-    assert picture.panels[1].figures == (("loss", "2.5100"), ("items/s, CPU", "80"), ("peak", "30 MiB"))
+    assert picture.chart is not None and [column.bytes // MIB for column in picture.chart.columns] == [40, 30, 30]
+    assert [line.figure for line in picture.code] == ["40 MiB", "30 MiB", "30 MiB"]
+    assert [(block.name, block.remark) for block in picture.blocks][1] == ("bf16", "loss 2.5100")
+    assert picture.remark == "simulated: says nothing about speed" and not picture.panels
+    first = PRECISIONS.pictures(PRECISIONS, PlayedScene(tuple(runs), device="sim:0"))[0]
+    assert first.sentence == "fp32 takes 40 MiB at its peak."
     assert PRECISIONS.answer(runs) == 1
     assert "simulated" in picture.corner
+
+
+def test_on_a_real_gpu_the_speed_of_bf16_is_told() -> None:
+    runs = [trained("cuda:0", 2.5, speed, 40 * MIB) for speed in (100.0, 180.0, 170.0)]
+    assert last(PRECISIONS, *runs, device="cuda:0").remark == "bf16 1.8 times as fast"
+
+
+@pytest.mark.parametrize("scene", [COPY, DEVICES, PRECISIONS], ids=lambda scene: scene.title)
+def test_a_run_that_is_on_tells_its_step_of_how_many(scene: Scene) -> None:
+    running = {**trained("sim:0", 3.0), "status": "running", "steps": 7}
+    steps = scene.acts[0].spec.steps
+    picture = scene.pictures(scene, PlayedScene((), running, "sim:0"))[0]
+    assert picture.remark == f"step 7 of {steps}" and "Training" in picture.sentence
 
 
 def test_losses_that_are_next_to_equal_are_not_called_equal() -> None:
@@ -145,7 +163,7 @@ def test_losses_that_are_next_to_equal_are_not_called_equal() -> None:
 
 def test_a_run_that_is_on_shows_its_curve_so_far() -> None:
     running = {**trained("sim:0", 3.0), "status": "running", "losses": [4.0, 3.5]}
-    picture = PRECISIONS.pictures(PRECISIONS, PlayedScene((), running, "sim:0"))[0]
+    picture = DEVICES.pictures(DEVICES, PlayedScene((), running, "sim:0"))[0]
     assert picture.panels[0].losses == (4.0, 3.5) and picture.panels[1].losses == ()
     assert picture.panels[0].figures == (("loss", "3.0000"), ("items/s, CPU", "–"))
 
@@ -190,6 +208,17 @@ def test_a_rung_is_told_by_what_it_saves_and_what_is_spare_of_the_card() -> None
     assert chart is not None and chart.limit == CARD_BYTES
     assert chart.columns[1].bytes == 3 * GIB and not chart.columns[2].blocks
     assert "predicted" in pictures[1].corner and "dry run" in pictures[2].sentence
+
+
+def test_all_rungs_are_in_one_unit_and_blocks_that_are_shown_as_one_have_one_colour() -> None:
+    parts = {"weights": 200 * MIB, "optimizer state": 300 * MIB, "gradients": 100 * MIB, "activations": 90 * MIB}
+    small = replace(estimate(949 * MIB), by_category=parts)
+    large = replace(estimate(7 * GIB), by_category={**parts, "activations": 6 * GIB})
+    results = [RungResult(rung, one) for rung, one in zip(ladder()[1], (large, small), strict=False)]
+    before, *pictures = LADDER.pictures(LADDER, PlayedScene(tuple(results), device="sim:0"))
+    assert [line.figure for line in pictures[0].code][:2] == ["7.00 GiB", "0.93 GiB"]
+    rests = [block for picture in (before, pictures[0]) for block in picture.blocks if block.name.endswith(" more")]
+    assert len(rests) == 2 and rests[0].kind == rests[1].kind
 
 
 def test_the_parts_of_a_rung_beside_its_code_add_up_to_its_column() -> None:

@@ -59,6 +59,22 @@ def test_a_tensor_of_the_host_is_told_beside_the_card(backend: Backend) -> None:
     assert trace.moments[2].bytes == 0 and [block.name for block in trace.moments[2].host] == ["x"]
 
 
+def test_workspace_of_both_passes_is_one_block(backend: Backend) -> None:
+    source = "m = nn.Linear(256, 256)\nx = torch.ones(64, 256)\ny = m(x).sum()\ny.backward()"
+    trace = run(backend, source)
+    assert trace.failure is None
+    kernels = [[block.name for block in moment.blocks if block.workspace] for moment in trace.moments]
+    assert kernels[-1] == ["workspace"] and all(names in ([], ["workspace"]) for names in kernels)
+
+
+def test_a_tensor_of_the_host_is_told_until_its_name_is_bound_anew(backend: Backend) -> None:
+    trace = run(backend, "x = torch.ones(1024, 1024)\nx = x.to(gpu)\ny = x + 1", on_gpu=False)
+    assert [[block.name for block in moment.host] for moment in trace.moments] == [["x"], ["x"], [], []]
+    assert [block.name for block in trace.moments[1].blocks] == ["x"], "its copy on the card"
+    both = run(backend, "x = torch.ones(1024, 1024)\nx = x.to(gpu).cpu()", on_gpu=False)
+    assert [block.name for block in both.moments[1].host] == ["x, before", "x"]
+
+
 def test_the_turns_of_a_loop_are_told_apart_and_what_a_list_keeps_is_its(backend: Backend) -> None:
     trace = run(backend, "kept = []\nfor number in range(3):\n    kept.append(torch.ones(1024, 1024))")
     assert [moment.turn for moment in trace.moments] == [0, 1, 2, 3, 0]
