@@ -185,10 +185,18 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 @dataclass(frozen=True, slots=True)
 class Ticks:
-    """Positions (in drawn coordinates) with labels, and the name of the axis."""
+    """Positions (in drawn coordinates) with labels, and the name of the axis; it begins with `prefix`, by which the
+    labels are shortened: k, M.
+    """
 
     marks: tuple[tuple[float, str], ...]
     name: str
+    prefix: str = ""
+
+    @property
+    def marks_without_name(self) -> tuple[tuple[float, str], ...]:
+        """The marks for an axis without room for its name: each with the prefix, 10k."""
+        return tuple((place, f"{text}{self.prefix}" if place else text) for place, text in self.marks)
 
     @property
     def named_marks(self) -> tuple[tuple[float, str], ...]:
@@ -232,7 +240,8 @@ def value_ticks(unit: Unit, low: float, high: float, count: int, *, log: bool = 
     name = f"{prefix} {unit_name}".strip()
     if unit == "rate":
         name = f"{prefix}B/s"
-    return Ticks(tuple((v, _plain(v / factor, step / factor)) for v in _multiples(low, high, step)), name)
+    shortened = tuple((v, _plain(v / factor, step / factor)) for v in _multiples(low, high, step))
+    return Ticks(shortened, name, prefix)
 
 
 def _ratio_ticks(low: float, high: float, count: int) -> Ticks:

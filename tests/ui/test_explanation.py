@@ -396,6 +396,21 @@ def test_without_anything_to_explain_the_status_line_says_so(open_window: OpenWi
     )
 
 
+def test_beside_a_run_that_did_not_run_out_of_memory_the_last_that_did_is_explained_and_named(
+    open_window: OpenWindow,
+) -> None:
+    session = Session()
+    failed(session)
+    session.start("sim:0")
+    session.train(3)
+    session.end()
+    window = open_window(session, size=(1280, 800))
+    window.menus.actions["view.explain"].trigger()
+    settle(window)
+    assert window.workspace.dashboard.explanation.open
+    assert "RUN 1, OUT OF MEMORY AT" in labels(window)
+
+
 def test_the_report_is_copied_as_text(window: MainWindow) -> None:
     window.workspace.dashboard.explanation.page.copy_report()
     text = QGuiApplication.clipboard().text()

@@ -405,7 +405,8 @@ def test_a_step_that_leaves_the_ghost_has_a_mark_with_the_difference_and_the_poi
 ) -> None:
     plot = parted(window, session, [3 * GIB, 3 * GIB, 3 * GIB + 80 * MIB])
     layer = plot.canvas.deviations
-    assert [deviation.label for deviation, _ in layer.marks] == ["+80 MiB"] == [label.text for label in layer.labels]
+    assert [deviation.label for deviation, _ in layer.marks] == ["+80 MiB"]
+    assert [label.text for label in layer.labels] == ["80 MiB more than predicted"]
     _, at = layer.marks[0]
     assert layer.text_at(at).startswith("at step 3 the run held 80 MiB more than predicted: its tensors")
     assert layer.text_at(at + QPointF(40, 0)) == ""

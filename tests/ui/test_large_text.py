@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from PySide6.QtCore import QSize
 from PySide6.QtWidgets import QLabel, QPlainTextEdit, QTabBar
 
+from gpudash.telemetry.records import RunStarted
 from gpudash.ui.widgets.text_size import SIZES
 from gpudash.ui.widgets.theme import restyle
 from gpudash.ui.window.main_window import MainWindow
+from gpudash.units import MIB
 from tests.ui import test_explanation as explained
 from tests.ui.asked_form import asked_window
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.estimates import FITS
+from tests.ui.explanation import program
 from tests.ui.fake_session import FakeSession, gpu
-from tests.ui.words import complaints
+from tests.ui.words import complaints, page_complaints
 from tests.unit.clock import Clock
+from tests.unit.telemetry.run_ends import RAN_OUT
 
 SMALL, LARGE = QSize(1280, 800), QSize(1920, 1200)
 
@@ -41,6 +48,36 @@ def test_the_figures_of_a_result_are_whole(open_window: OpenWindow, scale: float
     assert len(shown) == len(values) >= 3
     for label in shown:
         assert label.width() >= label.sizeHint().width(), label.text()
+
+
+@pytest.mark.usefixtures("usual_size")
+@pytest.mark.parametrize("scale", [1.0, 1.15, 1.3, 1.5])
+@pytest.mark.parametrize("ending", ["finished", "out of memory"])
+def test_a_result_over_the_plots_scrolls_and_cuts_no_word(
+    open_window: OpenWindow, tmp_path: Path, scale: float, ending: str
+) -> None:
+    session = FakeSession([program.CARD]).feed(1)
+    window = open_window(session, size=(1024, 708))
+    restyle(window, window.workspace.colours, scale)
+    window.workspace.fit_panels()
+    script = program.script_in(tmp_path)
+    spec = program.request_of(script).spec()
+    session.apply(RunStarted(time_s=1.0, run_id=1, workload="watch", device="sim:0", spec=spec, simulated=True))
+    program.run_of_steps(session, 1, 120, growth=4 * MIB)
+    if ending == "finished":
+        program.ended_well(session, 1, 120, 722 * MIB)
+    else:
+        found = program.explained(script, [program.change_in(script)])
+        session.apply(replace(RAN_OUT, time_s=session.now_s, run_id=1, seconds=12.0, steps=120, explanation=found))
+    settle(window)
+    window.workspace.dashboard.show_result()
+    settle(window)
+    page = window.workspace.dashboard.result
+    assert page.isVisible() and len(page.figures) >= 3
+    assert page_complaints(page) == []
+    for name, value in page.figures:
+        shown = {label.text() for label in page.findChildren(QLabel) if label.isVisible()}
+        assert {name, value} <= shown
 
 
 @pytest.mark.usefixtures("usual_size")

@@ -170,9 +170,11 @@ def test_the_result_comes_in_front_at_the_end_and_goes_with_one_key(
     QTest.keyClick(window.focusWidget(), Qt.Key.Key_Escape)
     settle(window)
     assert not page.isVisible()
-    dashboard.plots.plots[0].canvas.setFocus()
-    QTest.keyClick(dashboard.plots.plots[0].canvas, Qt.Key.Key_R)
+    QTest.keyClick(window.focusWidget(), Qt.Key.Key_R)
     assert page.isVisible(), "R brings it back"
+    page.closed.emit()
+    QTest.keyClick(window.focusWidget(), Qt.Key.Key_R)
+    assert page.isVisible(), "and after its button, too"
 
 
 @pytest.mark.parametrize("field", ["width", "model"])
@@ -311,13 +313,25 @@ def test_the_explanation_is_a_click_away_from_the_result_of_an_out_of_memory(ope
     dashboard = window.workspace.dashboard
     next(button for button in shown_buttons(dashboard.result) if button.text() == "Explain").click()
     assert dashboard.explanation.open
-    dashboard.explanation.close_page()
-    QTest.keyClick(window, Qt.Key.Key_Escape)
-    dashboard.plots.dismiss()
-    settle(window)
-    assert not dashboard.result.isVisible()
-    window.menus.actions["view.result"].trigger()
+    shown = []
+    for _ in range(2):
+        QTest.keyClick(window.focusWidget(), Qt.Key.Key_Escape)
+        settle(window)
+        shown.append((dashboard.explanation.open, dashboard.result.isVisible()))
+    assert shown == [(False, True), (False, False)], "one thing with each press"
+    QTest.keyClick(window.focusWidget(), Qt.Key.Key_R)
     assert dashboard.result.isVisible(), "R brings it back"
+
+
+def test_the_explanation_is_left_by_esc_when_its_focus_went_elsewhere(open_window: OpenWindow) -> None:
+    session = explained.Session()
+    window = open_window(session)
+    explained.failed(session)
+    dashboard = window.workspace.dashboard
+    dashboard.explanation.show_newest()
+    window.setFocus()
+    QTest.keyClick(window, Qt.Key.Key_Escape)
+    assert not dashboard.explanation.open
 
 
 def test_a_run_that_failed_says_why_and_what_to_do(open_window: OpenWindow, session: FakeSession) -> None:

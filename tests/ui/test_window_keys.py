@@ -9,7 +9,7 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction, QGuiApplication
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QInputDialog, QLabel, QLineEdit, QMenu, QToolButton
+from PySide6.QtWidgets import QApplication, QInputDialog, QLabel, QLineEdit, QMenu, QToolButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from gpudash.ui.plots.plot import TimePlot
@@ -169,6 +169,39 @@ def test_marks_are_named_and_jumped_to_by_key(window: MainWindow, session: FakeS
     assert window.workspace.dashboard.view.cursor_s == 10.0
     press(window, Key.Key_BracketRight)
     assert window.workspace.dashboard.view.cursor_s == 20.0
+
+
+def test_a_run_started_from_a_field_frames_no_other_part_of_the_form(window: MainWindow) -> None:
+    field = window.workspace.dashboard.panel.form.control("steps")
+    field.setFocus()
+    press(window, Key.Key_F5)
+    assert not field.isEnabled()
+    assert QApplication.focusWidget() is window
+
+
+@pytest.mark.parametrize("place", ["output", "card", "smoothing", "window"])
+def test_letters_of_the_plots_act_wherever_no_text_is_edited(window: MainWindow, place: str) -> None:
+    dashboard = window.workspace.dashboard
+    dashboard.tabs.show_output()
+    settle(window)
+    focused: QWidget = {
+        "output": dashboard.tabs.output.text,
+        "card": dashboard.cards.focus_group.members[0],
+        "smoothing": dashboard.view_bar.smoothing,
+        "window": window,
+    }[place]
+    focused.setFocus()
+    assert focused.hasFocus()
+    press(window, Key.Key_M)
+    assert dashboard.plots.mark_field.isVisible()
+
+
+@pytest.mark.parametrize("field", ["steps", "optimizer"])
+def test_letters_in_a_field_are_its_own(window: MainWindow, field: str) -> None:
+    dashboard = window.workspace.dashboard
+    dashboard.panel.form.control(field).setFocus()
+    press(window, Key.Key_M)
+    assert not dashboard.plots.mark_field.isVisible()
 
 
 def test_arrows_step_the_cursor_by_readings(window: MainWindow, session: FakeSession) -> None:

@@ -13,6 +13,9 @@ from gpudash.cli.terminal.output import Exit, RequestError, print_notice
 SIZE = (1280, 900)
 """Default size of a picture, in pixels."""
 
+PICTURES = ("png", "svg")
+"""Formats of pictures, which are the endings of their files too."""
+
 SMALLEST, LARGEST = 320, 8000
 
 MOST_DIGITS = 9
@@ -28,7 +31,7 @@ def export(
     to: Annotated[Format, Parameter(name=["--to", "--format"])],
     out: Annotated[Path, Parameter(name=["--out", "-o"])],
     force: Annotated[bool, Parameter(negative="")] = False,
-    theme: Literal["light", "dark"] = "light",
+    theme: Literal["light", "dark"] | None = None,
     size: str | None = None,
     profile: Path | None = None,
 ) -> int:
@@ -47,7 +50,7 @@ def export(
     force
         Replace an existing file.
     theme
-        Colours of a picture.
+        Colours of a picture; default: light.
     size
         Width and height of a picture in pixels, such as 1280x900.
     profile
@@ -56,9 +59,17 @@ def export(
     from gpudash.system.settings import recording_path
     from gpudash.telemetry.recording.recorder import RecordingError
 
+    if "#" in file.name:
+        _refuse_one_run(file)
     file = recording_path(file)
-    if size is not None and to not in ("png", "svg"):
-        raise RequestError(f"--size is for pictures, and {to} is none.", "Leave it out, or choose --to png or svg.")
+    for flag, value in (("--size", size), ("--theme", theme)):
+        if value is not None and to not in PICTURES:
+            raise RequestError(f"{flag} is for pictures, and {to} is none.", "Leave it out, or choose --to png or svg.")
+    ending = out.suffix.removeprefix(".")
+    if to in PICTURES and ending in PICTURES and ending != to:
+        raise RequestError(
+            f"{out} ends as {ending} does, and --to says {to}.", f"Write --to {ending}, or another name."
+        )
     if profile is not None and to not in ("trace", "perfetto"):
         raise RequestError(f"--profile is for a trace, and {to} is none.", "Leave it out, or choose --to perfetto.")
     pixels = SIZE
@@ -67,7 +78,7 @@ def export(
     after = ""
     try:
         if to == "png" or to == "svg":
-            _draw(file, out, pixels, theme, force)
+            _draw(file, out, pixels, theme or "light", force)
         elif to == "html":
             _report(file, out, force)
         else:
@@ -78,6 +89,25 @@ def export(
     if after:
         print_notice(after)
     return Exit.FINISHED
+
+
+def _refuse_one_run(file: Path) -> None:
+    """Refuse FILE#N, which other commands take.
+
+    Raises:
+        RequestError: if ``file`` names one run of a recording.
+    """
+    from gpudash.session.recordings.comparing.comparison_loader import split_run
+    from gpudash.telemetry.recording.recorder import RecordingError
+
+    try:
+        whole, number = split_run(str(file))
+    except RecordingError as error:
+        raise RequestError(str(error)) from None
+    if number is not None:
+        raise RequestError(
+            f"{file} names one run, and an export has the whole recording.", f"Write {whole} without #{number}."
+        )
 
 
 def _write(

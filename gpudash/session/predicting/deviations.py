@@ -53,10 +53,15 @@ class Deviation:
         return f"{'+' if self.more > 0 else '−'}{format_bytes(abs(self.more))}"
 
     @property
+    def whole_label(self) -> str:
+        """The label with what the difference is to: "80 MiB more than predicted"."""
+        return f"{_difference(self.more)} than predicted"
+
+    @property
     def text(self) -> str:
         """A sentence: "at step 3 the run held 80 MiB more than predicted: its tensors 64 MiB more, its cache 16 MiB
         more"."""
-        whole = f"at step {self.step} the run held {_difference(self.more)} than predicted"
+        whole = f"at step {self.step} the run held {self.whole_label}"
         if self.allocated_more is None:
             return whole
         parts = [("its tensors", self.allocated_more), ("its cache", self.more - self.allocated_more)]

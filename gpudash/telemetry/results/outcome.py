@@ -91,7 +91,7 @@ def without_figures(rows: Iterable[Row], figures: Collection[Row]) -> list[tuple
 
 
 def ended_badly(run: RunView) -> str:
-    """That a run failed or ran out of memory, and where; its result has the reason. "" for other runs."""
+    """That a run failed or ran out of memory, and where; its result, shown above, has the reason. "" for other runs."""
     if run.error is None:
         return ""
     if run.workload == WATCH:
@@ -106,7 +106,7 @@ def ended_badly(run: RunView) -> str:
     step = ""
     if run.step:
         step = f" at step {format_count(run.step)}"
-    return f"{what} on {shown_devices(run.device, run.spec)} {how}{step}; its result says why."
+    return f"{what} on {shown_devices(run.device, run.spec)} {how}{step}; see why above."
 
 
 def is_put_forward(run: RunView) -> bool:

@@ -380,11 +380,23 @@ class Dashboard(PlotsPage):
         yield from self.plots.load()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Esc closes the result, as its button says, even from the form and the cards, which do not use the key."""
-        if event.key() == Qt.Key.Key_Escape and self.result.isVisible():
+        """Esc closes what covers the plots, as its button says, even from the form and the cards."""
+        if event.key() != Qt.Key.Key_Escape or not self.uncover():
+            super().keyPressEvent(event)
+
+    def uncover(self) -> bool:
+        """Close the explanation, or else the result over the plots; whether there was either."""
+        if self.explanation.open and self.isVisible():
+            self.explanation.page.leave()
+            return True
+        if self.result.isVisible():
             self.plots.dismiss()
-            return
-        super().keyPressEvent(event)
+            return True
+        return False
+
+    def dismiss(self) -> None:
+        if not self.uncover():
+            super().dismiss()
 
     def refresh(self, *, front: bool = True) -> None:
         self._take_events()

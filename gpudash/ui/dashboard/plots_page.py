@@ -118,6 +118,10 @@ class PlotsPage(QWidget):
         self.palette_ = palette
         self.plots.set_palette(palette)
 
+    def dismiss(self) -> None:
+        """Esc: close what covers the plots; if nothing does, clear the selection and close its statistics."""
+        self.plots.dismiss()
+
     def copy_values(self) -> None:
         """Copy the selection of the plots."""
         QGuiApplication.clipboard().setText(self.plots.selection_text())

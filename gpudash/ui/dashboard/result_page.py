@@ -34,7 +34,7 @@ from gpudash.ui.plots.overlay import PEN_STYLES
 from gpudash.ui.plots.readout import SIDE_PX
 from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.labels import discard, set_role, title_label, worded_button, worded_label, wrapping_label
-from gpudash.ui.widgets.layouts import in_column, in_row
+from gpudash.ui.widgets.layouts import ScrolledParts, in_column, in_row, scrolled
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, Table
 
@@ -95,21 +95,24 @@ class ResultPage(QFrame):
         self._close = worded_button(CLOSE_TEXT, "Close the result (Esc); R brings it back", self.closed.emit)
         self._focus = FocusGroup(self, [self._close, *self.ending.buttons])
         head.addWidget(self._close, alignment=Qt.AlignmentFlag.AlignTop)
-        self._general = general = QWidget()
+        parts = ScrolledParts()
+        self._general = scrolled(parts)
+        self._general.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         side = in_row(self.rows, margins=(8, 0, 8, 0))
         self._column = in_column(
             self.ending,
             self._figures,
             (self.chart, 3),
             (side, 2),
-            parent=general,
+            parent=parts,
             margins=(0, 0, 0, 0),
             spacing=GAP_PX,
         )
         self._bodies = QStackedWidget()
-        self._bodies.addWidget(general)
+        self._bodies.addWidget(self._general)
         self._bodies.addWidget(self.verdict)
         self._bodies.addWidget(self._side_figures)
+        self._bodies.setMinimumHeight(1)  # it scrolls: where the page is too low, the title stays whole
         in_column(head, (self._bodies, 1), parent=self, margins=(0, 0, 0, BOTTOM_PX), spacing=BELOW_HEAD_PX - BOTTOM_PX)
 
     def show_run(self, run: RunView, runs: Sequence[RunView], name: str, *, commanding: bool = False) -> None:
@@ -160,23 +163,22 @@ class ResultPage(QFrame):
         comparison = self._bodies.currentWidget() is self.verdict
         aside = not comparison and self.chart.isHidden() and not side.isEmpty()
         self._close.setText(CLOSE_SHORT if aside else CLOSE_TEXT)
-        if not comparison:
-            self._bodies.setCurrentWidget(self._side_figures if aside else self._general)
-            self._put_ending(aside=aside)
         for part in self.findChildren(QWidget):
             part.ensurePolished()  # a widget that was never shown has no final font, so its size hint is wrong
         place = QRect(side if aside else stage)
-        self._fit_figures(place.width())
+        fits_in_row = self._fit_figures(place.width())
+        if not comparison:
+            in_rows = aside or (self.chart.isHidden() and not fits_in_row)
+            self._bodies.setCurrentWidget(self._side_figures if in_rows else self._general)
+            self._put_ending(in_rows=in_rows)
         self.resize(place.size())  # wrapped text needs more height
         height = self._height_within(place.height())
         if not aside or height <= free:
             place.setTop(place.bottom() - height + 1)
         return place
 
-    def _fit_figures(self, width: int) -> None:
-        """Shrink the large figures to normal size if they do not fit side by side."""
-        if not self._tiles:
-            return
+    def _fit_figures(self, width: int) -> bool:
+        """Shrink the large figures to normal size if they do not fit side by side; whether they fit at last."""
         for role in ("figure", "figure-small"):
             for tile in self._tiles:
                 for label in tile.findChildren(PlainLabel):
@@ -186,16 +188,17 @@ class ResultPage(QFrame):
             needed = edges.left() + edges.right() + (len(self._tiles) - 1) * self._figures.spacing()
             needed += sum(tile.sizeHint().width() for tile in self._tiles)
             if needed <= width - self.width() + self.contentsRect().width():
-                return
+                return True
+        return False
 
-    def _put_ending(self, *, aside: bool) -> None:
+    def _put_ending(self, *, in_rows: bool) -> None:
         """Move the reason for the bad ending into the page that is shown."""
-        if aside:
+        if in_rows:
             column = self._side_figures.column
         else:
             column = self._column
         if column.indexOf(self.ending) < 0:
-            self.ending.set_narrow(aside)
+            self.ending.set_narrow(in_rows)
             column.insertWidget(0, self.ending)
 
     def _height_within(self, room: int) -> int:

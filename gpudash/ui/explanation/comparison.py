@@ -8,7 +8,8 @@ from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from PySide6.QtWidgets import QFrame, QWidget
+from PySide6.QtCore import QEvent, QSize
+from PySide6.QtWidgets import QBoxLayout, QFrame, QWidget
 
 from gpudash.drawing.axes import time_ticks, value_ticks
 from gpudash.drawing.scene import (
@@ -59,6 +60,10 @@ MOST_TICKS = 5
 
 ROLES: Mapping[Status, str] = {"finished": "good-small", "out_of_memory": "bad-small"}
 """Label role of a peak by how its run ended, where it is not the usual one."""
+
+LEAST_PLOT_PX = 96
+GAP_PX = 8
+"""Logical pixels: the lowest plot whose axis can be read, and the gap between the parts of its head."""
 
 _COLUMNS = 800
 """Pixel columns for which readings are queried."""
@@ -158,6 +163,8 @@ class ComparisonPanel(QFrame):
         super().__init__(parent)
         self.before = SceneWidget(palette, styles, MARGINS)
         self.after = SceneWidget(palette, styles, MARGINS)
+        for plot in (self.before, self.after):
+            plot.setMinimumHeight(LEAST_PLOT_PX)
         self._before_head = _Head("AS IT IS")
         self._after_head = _Head("WITH THE CHANGE")
         panels = []
@@ -201,9 +208,25 @@ class _Head(QWidget):
         super().__init__()
         self._steps = PlainLabel(role="legend")
         self._peak = PlainLabel(role="figure-small")
-        in_row(
-            PlainLabel(title, role="title"), self._steps, 1, self._peak, parent=self, margins=(0, 0, 0, 0), spacing=8
-        )
+        self._left = in_row(PlainLabel(title, role="title"), self._steps, 1, spacing=GAP_PX)
+        self._parts = in_row((self._left, 1), self._peak, parent=self, margins=(0, 0, 0, 0), spacing=GAP_PX)
+
+    def event(self, event: QEvent) -> bool:
+        done = super().event(event)
+        if event.type() in (QEvent.Type.LayoutRequest, QEvent.Type.Resize):
+            self._arrange()
+        return done
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(0, super().minimumSizeHint().height())
+
+    def _arrange(self) -> None:
+        """Place the peak below the steps if there is no room beside them."""
+        needed = self._left.sizeHint().width() + self._parts.spacing() + self._peak.sizeHint().width()
+        direction = QBoxLayout.Direction.LeftToRight
+        if needed > self.width():
+            direction = QBoxLayout.Direction.TopToBottom
+        self._parts.setDirection(direction)
 
     def show_run(self, run: RunView, peak: str) -> None:
         steps = f"{format_count(run.step)} step{'' if run.step == 1 else 's'}"

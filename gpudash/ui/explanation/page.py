@@ -187,6 +187,7 @@ class ExplanationPage(QWidget):
         *,
         commanding: bool,
         searching: bool,
+        number: int | None = None,
         rank: int | None = None,
         allocator: str = "",
         program: OwnProgram | None = None,
@@ -200,6 +201,7 @@ class ExplanationPage(QWidget):
             uuid: UUID of the GPU the run used.
             commanding: whether a remedy can be applied here.
             searching: whether the search for remedies is still going on.
+            number: number of the run in the session, if another run is in view.
             rank: rank whose memory is explained, in a distributed run.
             allocator: device name in the readings, if it differs from the run's name for it.
             program: the user's program; ``None`` for a built-in workload.
@@ -214,7 +216,7 @@ class ExplanationPage(QWidget):
         if not same:
             self._show_parts(found, began_s, uuid)
         self._show_header = partial(
-            self.header.show_explanation, found, commanding=commanding, searching=searching, rank=rank
+            self.header.show_explanation, found, commanding=commanding, searching=searching, number=number, rank=rank
         )
         # After the table: selecting its first row shows the file that holds most; the change may be in another file.
         self._show_program(program)
@@ -372,6 +374,7 @@ class ExplanationHeader(CauseHeader):
         *,
         commanding: bool,
         searching: bool,
+        number: int | None = None,
         rank: int | None = None,
         sourced: bool = False,
         runnable: Sequence[Remedy] = (),
@@ -382,6 +385,7 @@ class ExplanationHeader(CauseHeader):
         Args:
             commanding: whether a remedy can be applied here.
             searching: whether the search for remedies is still going on.
+            number: number of the run in the session, if another run is in view.
             rank: rank whose memory is explained, in a distributed run.
             runnable: remedies that the user's program can be run with from here.
             sourced: whether the source is shown, with the note beside it.
@@ -394,6 +398,8 @@ class ExplanationHeader(CauseHeader):
         what = "OUT OF MEMORY AT"
         if found.requested_bytes is None:
             what = "MEMORY AT"
+        if number is not None:
+            what = f"RUN {number}, {what}"
         self.show_cause(found, f"{what} {format_clock(found.time_s)} · {whose}{_device_text(found)}")
         remedies = found.remedies
         note = found.remedies_note

@@ -116,11 +116,25 @@ class ExplanationView(QStackedWidget):
         with self._session.store.lock:
             return self._session.store.run
 
+    def _newest_explained(self) -> RunView | None:
+        with self._session.store.lock:
+            runs = list(self._session.store.runs)
+        explained = (run for run in reversed(runs) if run.error is not None and run.error.explanation is not None)
+        return next(explained, None)
+
+    def _number_of_other(self, run: RunView | None) -> int | None:
+        """The number of a run in the session, counted from 1, if another one is in front."""
+        if run is None or run is self.run_in_front():
+            return None
+        with self._session.store.lock:
+            runs = list(self._session.store.runs)
+        return next((number for number, other in enumerate(runs, 1) if other is run), None)
+
     def explain(self, run: RunView | None = None) -> None:
         """Open the explanation of an out-of-memory; during a run on a GPU, request one of its current memory.
 
         Args:
-            run: run to explain; by default `run_in_front`.
+            run: run to explain; by default `run_in_front`, or if that did not run out of memory, the last that did.
         """
         session = self._session
         if run is None:
@@ -130,7 +144,7 @@ class ExplanationView(QStackedWidget):
         elif run is not None and run.running and run.device != "cpu" and session.live is not None:
             session.live.explain()
             self.reported.emit("The explanation opens at the end of this step.")
-        elif not self._show_run(run):
+        elif not self._show_run(run) and not self._show_run(self._newest_explained()):
             self.reported.emit("There is nothing to explain: no run on a GPU ran out of memory here.")
 
     def show_newest(self) -> bool:
@@ -170,6 +184,7 @@ class ExplanationView(QStackedWidget):
             uuid,
             commanding=live,
             searching=searching,
+            number=self._number_of_other(run),
             rank=rank,
             allocator=name,
             program=own_program(run, found, live=live),

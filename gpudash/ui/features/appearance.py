@@ -361,20 +361,9 @@ class Presentation(QObject):
                 event.accept()
                 return True
             if event.type() is QEvent.Type.KeyPress:
-                if not self._back_to_plots():
+                if not self._workspace.target_dashboard.uncover():
                     self.set_on(False)
                 return True
-        return False
-
-    def _back_to_plots(self) -> bool:
-        """Close what covers the plots, as the key on its own button says; whether there was anything."""
-        dashboard = self._workspace.target_dashboard
-        if dashboard.explanation.page.isVisible():
-            dashboard.explanation.page.leave()
-            return True
-        if dashboard.result.isVisible():
-            dashboard.plots.dismiss()
-            return True
         return False
 
     def _target(self) -> bool:

@@ -114,7 +114,7 @@ def _range_commands(workspace: Workspace) -> list[Command]:
             "clear_selection",
             "Clear Selection",
             "Close the result over the plots, or else clear the selection and close the statistics",
-            lambda: workspace.target.plots.dismiss(),
+            lambda: workspace.target.dismiss(),
             "Esc",
         ),
         _plot_command(

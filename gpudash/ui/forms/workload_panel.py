@@ -620,9 +620,12 @@ class WorkloadPanel(QFrame):
         if (running, program, outside, searching) != states:
             self._running, self._stopping, self._program, self._outside = running, False, program, outside
             self._searching = searching
+            focused = QApplication.focusWidget()
             (self.script if self.watching else self.form).set_locked(self._locked)
             for control in (self.workload, self._presets):
                 control.setEnabled(not self._locked)
+            if focused is not None and self.isAncestorOf(focused) and not focused.isEnabled():
+                self.window().setFocus()  # else Qt frames whatever can still be changed
             self._allow_device()
             self._update_button()
             self._show_caution()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QCoreApplication, QEvent, QObject, QPoint, QRect, QSize, Qt, Signal
 from PySide6.QtGui import QCursor, QImage, QResizeEvent
-from PySide6.QtWidgets import QFrame, QGridLayout, QScrollArea, QSizePolicy, QSplitter, QWidget
+from PySide6.QtWidgets import QApplication, QFrame, QGridLayout, QScrollArea, QSizePolicy, QSplitter, QWidget
 
 from gpudash.drawing.ghost import RunningGhost
 from gpudash.memory.request_log import RequestLog
@@ -427,10 +427,15 @@ class PlotStack(QFrame):
 
     def dismiss(self) -> None:
         """Esc: uncover the plots; if they are uncovered, clear the selection and close its statistics."""
-        if self._cover is not None and self._cover.isVisible():
-            self.cover(covered=False)
-        else:
+        cover = self._cover
+        if cover is None or not cover.isVisible():
             self.clear_selection()
+            return
+        focused = QApplication.focusWidget()
+        held_focus = focused is not None and (focused is cover or cover.isAncestorOf(focused))
+        self.cover(covered=False)
+        if held_focus:  # else Qt gives it to whatever comes next, where the keys of the plots do nothing
+            self._focus_plots()
 
     def jump_to_now(self) -> None:
         """End: follow the newest reading again."""

@@ -172,6 +172,20 @@ class _Grip(QSplitterHandle):
             painter.drawRoundedRect(mark.adjusted(-4, -3, 4, 3), 5, 5)
 
 
+class ScrolledParts(QWidget):
+    """Parts in a scroll area, which scrolls only where they have less height than they need with their words whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setProperty("role", "scrolled")
+
+    def heightForWidth(self, width: int) -> int:
+        """The least height; by default it is the preferred one, below which the area would scroll already."""
+        layout = self.layout()
+        assert layout is not None
+        return layout.totalMinimumHeightForWidth(width)
+
+
 def scrolled(widget: QWidget, name: str = "") -> QScrollArea:
     """A frameless area of the widget's width in which it scrolls up and down.
 

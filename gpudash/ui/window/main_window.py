@@ -114,11 +114,24 @@ class MainWindow(QMainWindow):
             notify(self, event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        free = QApplication.focusWidget() in (None, self) and self.workspace.front_page is not None
-        if free and event.key() == Qt.Key.Key_Space and not event.modifiers():
-            self.menus.actions["view.pause"].trigger()
-        else:
+        """Act on the plots in front by a key of theirs that the widget with the focus has no use for."""
+        command = self.menus.plot_action(event.keyCombination())
+        if command is None or not self._reaches_plots(event):
             super().keyPressEvent(event)
+        else:
+            command.trigger()
+
+    def _reaches_plots(self, event: QKeyEvent) -> bool:
+        """Whether a key that no widget used is one for the plots: letters and Esc are; the others, which move within
+        widgets or press them, only while none has the focus.
+        """
+        page = self.workspace.front_page
+        if page is None or event.modifiers():
+            return False
+        if event.key() == Qt.Key.Key_Escape:
+            return True
+        letter = event.text().isprintable() and bool(event.text().strip())
+        return page.plots.isVisible() and (letter or QApplication.focusWidget() in (None, self))
 
     def _front_changed(self) -> None:
         front = self.workspace.front_title

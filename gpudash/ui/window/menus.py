@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QKeyCombination, Qt
 from PySide6.QtGui import QAction, QActionGroup, QKeySequence
 from PySide6.QtWidgets import QMainWindow, QMenu, QWidget
 
@@ -160,6 +160,12 @@ class Menus:
     def serve_plots(self, plots: QWidget) -> None:
         """Let the keys of plot commands work while ``plots`` has the focus."""
         plots.addActions([action for action in self.actions.values() if action.shortcutContext() == PLOT_KEYS])
+
+    def plot_action(self, key: QKeyCombination) -> QAction | None:
+        """The plot command with this key; ``None`` if there is none."""
+        pressed = QKeySequence(key)
+        plot_actions = (action for action in self.actions.values() if action.shortcutContext() == PLOT_KEYS)
+        return next((action for action in plot_actions if pressed in action.shortcuts()), None)
 
     def _add(self, command: Command) -> QAction:
         menu = self._menu(command.menu)

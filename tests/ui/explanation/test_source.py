@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QGuiApplication
+from PySide6.QtGui import QGuiApplication, QTextCursor
+from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QLabel, QPushButton, QScrollArea, QWidget
 from pytestqt.qtbot import QtBot
 
 from gpudash.memory.explaining.annotated_source import AnnotatedSource, SourceRow
+from gpudash.memory.explaining.patches import unified_diff
 from gpudash.session import Replay
-from gpudash.telemetry.explanation import Explanation, Remedy
+from gpudash.telemetry.explanation import Explanation, Remedy, Rewrite
 from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import RunEnd, RunStarted
 from gpudash.ui.colours import DARK, LIGHT, contrast
@@ -65,8 +67,11 @@ def script(tmp_path: Path) -> Path:
 def opened(open_window: OpenWindow) -> Opened:
     """Opens the explanation of a session's last run."""
 
-    def page(session: FakeSession | Replay, **facts: Any) -> ExplanationPage:
-        window = open_window(session, size=(1280, 800), **facts)
+    def page(
+        session: FakeSession | Replay, size: tuple[int, int] = (1280, 800), scale: float = 1.0, **facts: Any
+    ) -> ExplanationPage:
+        window = open_window(session, size=size, **facts)
+        restyle(window, window.workspace.colours, scale)
         window.workspace.dashboard.explanation.explain()
         settle(window)
         return window.workspace.dashboard.explanation.page
@@ -244,6 +249,53 @@ def test_run_with_this_change_asks_for_the_same_run_with_the_patch_and_proves_it
     page.program.change.run_button.click()
     assert session.requested[-1] == ("stop",)
     assert script.read_text() == LEAKING
+
+
+LOW_SCREEN = (1024, 708)
+"""A window on a screen of 1024 × 768, with its frame and a panel."""
+
+LARGER = (1.0, 1.15, 1.3, 1.5)
+
+
+@pytest.mark.usefixtures("usual_size")
+@pytest.mark.parametrize("scale", LARGER)
+def test_a_low_window_scrolls_the_page_and_cuts_no_word(opened: Opened, script: Path, scale: float) -> None:
+    session = failed(script, [change_in(script)])
+    page = opened(session, LOW_SCREEN, scale)
+    window = window_of(page)
+    assert page_complaints(page) == []
+    page.program.change.run_button.click()
+    finished_trial(session, page)
+    settle(window)
+    assert page.comparison.isVisible() and page_complaints(page) == []
+    page.program.change.copy_button.setFocus()
+    QTest.keyClick(page.program.change.copy_button, Qt.Key.Key_Tab)
+    settle(window)
+    below = page.program.change.edit_button
+    assert below.hasFocus() and below.visibleRegion().boundingRect() == below.rect()
+
+
+LONG = "history.append(model(x).square().relu().mean())"
+
+
+@pytest.mark.usefixtures("usual_size")
+@pytest.mark.parametrize("scale", LARGER)
+def test_what_a_change_writes_is_in_view_in_a_narrow_window(opened: Opened, script: Path, scale: float) -> None:
+    script.write_text(LEAKING.replace("history.append(loss)", LONG))
+    value, end = "model(x).square().relu().mean()", 4 + len(LONG) - 1
+    rewrite = Rewrite(str(script), KEEPS, 19, KEEPS, end, value, f"{value}.item()")
+    patch = unified_diff([rewrite], str(script.parent), lambda file: Path(file).read_bytes())
+    change = replace(change_in(script), rewrites=(rewrite,), patch=patch)
+    view = opened(failed(script, [change]), LOW_SCREEN, scale).program.source.view
+    assert view.source is not None
+    (added,) = [place for place, row in enumerate(view.source.rows) if row.kind == "added"]
+    assert view.source.rows[added].text.endswith(".item())")
+    cursor = QTextCursor(view.document().findBlockByNumber(added))
+    cursor.movePosition(QTextCursor.MoveOperation.EndOfBlock)
+    cursor.movePosition(QTextCursor.MoveOperation.Left)  # to where what is written ends
+    assert view.cursorRect(cursor).right() <= view.viewport().width()
+    cursor.movePosition(QTextCursor.MoveOperation.Left, n=len(".item()"))
+    assert view.cursorRect(cursor).left() >= 0
 
 
 def finished_trial(session: FakeSession, page: ExplanationPage, **ended: Any) -> None:

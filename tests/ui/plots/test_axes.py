@@ -80,6 +80,22 @@ def test_a_logarithmic_axis_has_ticks_at_powers_and_their_parts() -> None:
     assert next(text for _, text in value_ticks("nats", -8.0, 2.0, 3, log=True).marks) == "10⁻⁸"
 
 
+@pytest.mark.parametrize("height", [400, 900])
+def test_thousands_stay_thousands_on_a_plot_too_low_for_the_name_of_its_axis(
+    stack: PlotStack, store: Store, height: int
+) -> None:
+    curve = CurveSpec(("run", "throughput", None), "items a second", "number", "throughput", unit_name="items/s")
+    for step in range(100):
+        store.apply(StepFinished(time_s=step * 0.1, step=step, steps=100, seconds=0.1, throughput=19e3))
+    spec = PlotSpec("throughput", "THROUGHPUT", (curve,), "number", unit_name="items/s")
+    stack.set_plots([replace(spec, id=f"throughput {number}") for number in range(5)])
+    stack.resize(700, height)
+    for _ in range(3):
+        refresh(stack)
+    texts = [label.text for label in stack.plots[-1].canvas.frame.labels]
+    assert ("k items/s" in texts, "20k" in texts, "20" in texts) == (height == 900, height == 400, height == 900)
+
+
 def test_time_counts_back_from_now_or_forward_in_the_session() -> None:
     live = time_ticks(-60.0, 0.0, 700, relative_to="now")
     assert [text for _, text in live.marks] == ["-60", "-50", "-40", "-30", "-20", "-10", "0"]

@@ -37,6 +37,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("run.gpudash", "--to", "png", "-o", "out", "--size", "9x9"), "'9x9' is outside 320 to 8000 pixels a side."),
         (("run.gpudash", "--to", "svg", "-o", "out", "--size", "big"), "'big' is no size of a picture."),
         (("run.gpudash", "--to", "csv", "-o", "out", "--size", "900x900"), "--size is for pictures, and csv is none."),
+        (("run.gpudash", "--to", "html", "-o", "out", "--theme", "dark"), "--theme is for pictures, and html is none."),
+        (("run.gpudash", "--to", "png", "-o", "out.svg"), "out.svg ends as svg does, and --to says png."),
+        (("run.gpudash#1", "--to", "csv", "-o", "out"), "run.gpudash#1 names one run, and an export has the whole"),
     ],
 )  # fmt: skip
 def test_a_wrong_request_is_one_sentence_and_nothing_is_lost(

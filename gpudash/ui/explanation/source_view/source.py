@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
@@ -37,10 +38,12 @@ from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.text_size import scaled
 from gpudash.units import format_bytes
 
-MARGIN_PX = 216
-HEAT_PX = 58
+MARGIN_PX, NARROW_MARGIN_PX = 216, 126
+HEAT_PX, NARROW_HEAT_PX = 58, 26
 INSET_PX = 11
-"""Logical pixels: the margin, the bar of the line that holds most, and the inset of both from the edges."""
+"""Logical pixels: the margin, the bar of the line that holds most, both also where the code needs the room, and their
+inset from the edges.
+"""
 
 CODE_PX = 13
 """Font size of the code, in logical pixels."""
@@ -48,6 +51,9 @@ CODE_PX = 13
 NUMBERS_PX = 38
 SIGN_PX = 16
 """Logical pixels: the line numbers, and the diff markers after them."""
+
+SIGNS = {"removed": "−", "added": "+"}
+"""The markers of a change's lines."""
 
 LEAST_HEAT_PX = 3
 
@@ -128,13 +134,15 @@ class SourceView(QPlainTextEdit):
         super().__init__(parent)
         self.source: AnnotatedSource | None = None
         self.palette_ = palette
-        self._top = 0
+        self._top = self._left = 0
+        self._is_narrow = False
         self.setReadOnly(True)
         self.setTabChangesFocus(True)
         self.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
         self.setAccessibleName("Source of the program, with the memory of each line")
         self.setMinimumHeight(64)
         self.document().setDocumentMargin(0)  # else there is a gap between the margin and the background of a change
+        self.horizontalScrollBar().rangeChanged.connect(self._keep_changed_part)
         self._margin = _Margin(self)
         self._highlighter = _Highlighter(self.document(), palette)
         self.updateRequest.connect(self._scroll_margin)
@@ -162,7 +170,9 @@ class SourceView(QPlainTextEdit):
         self.setPlainText("\n".join(row.text for row in source.rows))
         self._mark_changes()
         self.setAccessibleDescription(spoken(source))
+        self._choose_margin()
         self.look_at(source.front)
+        self._show_changed_part()
         changed = next((place for place, row in enumerate(source.rows) if row.kind == "removed"), None)
         if changed is None:
             return
@@ -174,6 +184,7 @@ class SourceView(QPlainTextEdit):
         top = self.verticalScrollBar().value()
         self.setTextCursor(QTextCursor(self.document().findBlockByNumber(changed)))
         self.verticalScrollBar().setValue(top)
+        self._show_changed_part()
 
     @property
     def _rows(self) -> int:
@@ -182,7 +193,9 @@ class SourceView(QPlainTextEdit):
 
     def look_at(self, place: int) -> None:
         """Scroll to a row, leaving some rows above it; to both ends of the way of a leak, if it is one and they fit."""
+        left = self.horizontalScrollBar().value()
         self.setTextCursor(QTextCursor(self.document().findBlockByNumber(place)))
+        self.horizontalScrollBar().setValue(left)  # which the cursor, at the beginning of its line, has moved
         above = min(ROWS_ABOVE, (self._rows - 1) // 2)
         if self.source is not None and self.source.way is not None and place in self.source.way:
             begin, end = self.source.way
@@ -193,6 +206,31 @@ class SourceView(QPlainTextEdit):
                 above = min(above, self._rows - 1 - length)
         self._top = max(0, place - above)
         self.verticalScrollBar().setValue(self._top)
+
+    def _choose_margin(self) -> None:
+        """Make the margin narrow where a changed line needs the room."""
+        rows = () if self.source is None else self.source.rows
+        metrics = QFontMetricsF(self.font())
+        changed = [metrics.horizontalAdvance(row.text.expandtabs(4)) for row in rows if row.kind in SIGNS]
+        room = self.contentsRect().width() - self.verticalScrollBar().sizeHint().width()
+        widest = max(changed, default=0.0)
+        self._is_narrow = widest > room - scaled(MARGIN_PX + NUMBERS_PX + SIGN_PX)
+        self.setViewportMargins(self.margin_px, 0, 0, 0)
+
+    def _show_changed_part(self) -> None:
+        """Scroll sideways as far as needed to see what a change writes; its beginning stays in view."""
+        begin, end = 0.0, 0.0
+        if self.source is not None:
+            begin, end = _changed_part(self.source, QFontMetricsF(self.font()))
+        gap = scaled(10)
+        bar = self.horizontalScrollBar()
+        bar.setValue(max(0, round(min(end + gap - self.viewport().width(), begin - gap))))
+        self._left = bar.value()
+
+    def _keep_changed_part(self) -> None:
+        """Do so in another width, or for another text size, unless the reader has scrolled sideways."""
+        if self.horizontalScrollBar().value() == self._left:
+            self._show_changed_part()
 
     @property
     def _unscrolled(self) -> bool:
@@ -230,8 +268,10 @@ class SourceView(QPlainTextEdit):
     def resizeEvent(self, event: QResizeEvent) -> None:
         unscrolled = self._unscrolled
         super().resizeEvent(event)
+        self._choose_margin()
         if unscrolled:
             self.look_at(self.textCursor().blockNumber())
+        self._keep_changed_part()
         inside = self.contentsRect()
         # The frame's own padding lies between `contentsRect` and the viewport. The margin covers it, so that the
         # background of a changed line has no gap.
@@ -251,7 +291,21 @@ class SourceView(QPlainTextEdit):
     @property
     def margin_px(self) -> int:
         """Total width of what is left of the code."""
-        return scaled(MARGIN_PX + NUMBERS_PX + SIGN_PX)
+        return self.figures_px + scaled(NUMBERS_PX + SIGN_PX)
+
+    @property
+    def figures_px(self) -> int:
+        """Width of the part with what each line holds."""
+        if self._is_narrow:
+            return scaled(NARROW_MARGIN_PX)
+        return scaled(MARGIN_PX)
+
+    @property
+    def heat_px(self) -> int:
+        """Width of the bar of the line that holds most."""
+        if self._is_narrow:
+            return scaled(NARROW_HEAT_PX)
+        return scaled(HEAT_PX)
 
     def block_rect(self, block: QTextBlock) -> QRectF:
         """Where a block's line is drawn, in viewport coordinates."""
@@ -274,7 +328,7 @@ class SourceView(QPlainTextEdit):
         font.setPixelSize(scaled(CODE_PX))
         self.setFont(font)
         self.setTabStopDistance(4 * QFontMetricsF(font).horizontalAdvance(" "))
-        self.setViewportMargins(self.margin_px, 0, 0, 0)
+        self._choose_margin()
 
     def _scroll_margin(self, _part: QRect, pixels: int) -> None:
         # The path of a leak is painted over the code and spans many lines. Scrolling moves only the text's pixels and
@@ -360,6 +414,25 @@ class SourceView(QPlainTextEdit):
             block = block.next()
 
 
+def _changed_part(source: AnnotatedSource, metrics: QFontMetricsF) -> tuple[float, float]:
+    """Where what the first change of a line writes begins and ends, in logical pixels from the line's left edge; zeros
+    without one.
+    """
+    for before, after in pairwise(source.rows):
+        if (before.kind, after.kind) == ("removed", "added"):
+            one, other = (row.text.expandtabs(4) for row in (before, after))
+            alike = _alike(one, other)
+            end = len(other) - _alike(one[alike:][::-1], other[alike:][::-1])
+            return metrics.horizontalAdvance(other[:alike]), metrics.horizontalAdvance(other[:end])
+    return 0.0, 0.0
+
+
+def _alike(one: str, other: str) -> int:
+    """The number of characters at the beginning that are the same."""
+    pairs = zip(one, other, strict=False)
+    return next((at for at, (first, second) in enumerate(pairs) if first != second), min(len(one), len(other)))
+
+
 def _same_text(one: AnnotatedSource, other: AnnotatedSource) -> bool:
     """Whether both show the same lines, whatever memory those hold."""
     marks = [[(row.number, row.text, row.kind, row.remark) for row in source.rows] for source in (one, other)]
@@ -418,21 +491,24 @@ class _Margin(QWidget):
                 self._paint_row(painter, row, QRectF(0, rect.top() + offset, self.width(), rect.height()), most, font)
             block = block.next()
         painter.setPen(QPen(QColor(view.palette_.border), 1))
-        painter.drawLine(QPointF(scaled(MARGIN_PX) - 0.5, 0), QPointF(scaled(MARGIN_PX) - 0.5, self.height()))
+        edge = view.figures_px - 0.5
+        painter.drawLine(QPointF(edge, 0), QPointF(edge, self.height()))
         painter.end()
 
     def _paint_row(self, painter: QPainter, row: SourceRow, at: QRectF, most: int, font: QFont) -> None:
         palette = self._view.palette_
         edge = scaled(INSET_PX)
-        margin = scaled(MARGIN_PX)
-        signs = {"removed": ("−", palette.critical, REMOVED_SHARE), "added": ("+", palette.good, ADDED_SHARE)}
-        if row.kind in signs:
-            sign, colour, share = signs[row.kind]
+        margin = self._view.figures_px
+        grounds = {"removed": (palette.critical, REMOVED_SHARE), "added": (palette.good, ADDED_SHARE)}
+        if row.kind in SIGNS:
+            colour, share = grounds[row.kind]
             ground = QRectF(margin, at.top(), at.width() - margin, at.height())
             painter.fillRect(ground, mixed(QColor(palette.field), QColor(colour), share))
             painter.setPen(QColor(colour))
             painter.setFont(self._view.font())
-            painter.drawText(ground.adjusted(scaled(NUMBERS_PX), 0, 0, 0), Qt.AlignmentFlag.AlignVCenter, sign)
+            painter.drawText(
+                ground.adjusted(scaled(NUMBERS_PX), 0, 0, 0), Qt.AlignmentFlag.AlignVCenter, SIGNS[row.kind]
+            )
         painter.setFont(font)
         if row.number:
             numbers = QRectF(margin, at.top(), scaled(NUMBERS_PX) - scaled(8), at.height())
@@ -443,7 +519,7 @@ class _Margin(QWidget):
         colour = palette.curves["allocated"]
         if row.growth:
             colour = palette.critical
-        wide = max(LEAST_HEAT_PX, scaled(HEAT_PX) * row.bytes / most)
+        wide = max(LEAST_HEAT_PX, self._view.heat_px * row.bytes / most)
         thick = round(at.height() * 0.62)
         painter.fillRect(QRectF(edge, at.top() + (at.height() - thick) / 2, wide, thick), QColor(colour))
         painter.setPen(QColor(palette.critical if row.growth else palette.muted))

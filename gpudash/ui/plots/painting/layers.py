@@ -200,8 +200,17 @@ class PlotFrame(Layer):
         """The room that an axis with these ticks needs beside the plot area."""
         if not ticks.marks:
             return 0.0
-        widest = max(self._metrics.horizontalAdvance(text) for _, text in ticks.marks)
+        # With or without the name, as the height decides: the width must not follow a height that follows the width.
+        widest = max(self._metrics.horizontalAdvance(text) for _, text in ticks.marks_without_name)
         return float(np.ceil(widest + GAP_PX + self._metrics.height() + 2))
+
+    def _name_fits(self, ticks: Ticks) -> bool:
+        return self._metrics.horizontalAdvance(ticks.name) + 2 <= self._bounds.height()
+
+    def _shown_marks(self, ticks: Ticks) -> tuple[tuple[float, str], ...]:
+        if self._name_fits(ticks):
+            return ticks.marks
+        return ticks.marks_without_name
 
     @property
     def line_height(self) -> float:
@@ -258,7 +267,7 @@ class PlotFrame(Layer):
         labels: list[Label] = []
         # From the bottom up: a label that would overlap the one below it is left out.
         free_below = self._bounds.bottom()
-        for (_, text), y in zip(ticks.marks, ys, strict=True):
+        for (_, text), y in zip(self._shown_marks(ticks), ys, strict=True):
             width = self._metrics.horizontalAdvance(text) + 1
             top = min(max(y - height / 2, self._bounds.top()), self._bounds.bottom() - height)
             if top + height > free_below + 0.5:
@@ -270,7 +279,7 @@ class PlotFrame(Layer):
             labels.append(Label(text, QRectF(left, top, width, height)))
             free_below = top
         length = self._metrics.horizontalAdvance(ticks.name) + 2
-        if ticks.name and length <= self._bounds.height():
+        if ticks.name and self._name_fits(ticks):
             if left_side:
                 left = self._bounds.left()
             else:

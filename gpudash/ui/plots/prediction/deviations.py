@@ -19,7 +19,7 @@ NEAR_PX = 9.0
 
 
 class DeviationsLayer(PaintedLayer):
-    """A mark for each deviating step, labelled with the difference if there is room.
+    """A mark for each deviating step, labelled with the difference if there is room; the first says to what it is.
 
     Attributes:
         marks: each deviation with the centre of its mark in canvas pixels.
@@ -54,7 +54,10 @@ class DeviationsLayer(PaintedLayer):
             # A step beyond the axis is marked at its edge.
             point.setY(min(max(point.y(), area.top() + MARK_PX), area.bottom() - MARK_PX))
             self.marks.append((deviation, point))
-            width = metrics.horizontalAdvance(deviation.label) + 2
+            text = deviation.label
+            if not self.labels and metrics.horizontalAdvance(deviation.whole_label) < area.width() / 2:
+                text = deviation.whole_label
+            width = metrics.horizontalAdvance(text) + 2
             top = point.y() - MARK_PX - metrics.height() - 3
             if top < area.top():
                 top = point.y() + MARK_PX + 3
@@ -62,7 +65,7 @@ class DeviationsLayer(PaintedLayer):
             rect.moveLeft(min(max(rect.left(), area.left() + 2), area.right() - width - 2))
             # Marks come in time order, so only the previous label can be in the way.
             if not self.labels or rect.left() > self.labels[-1].rect.right() + 6:
-                self.labels.append(Label(deviation.label, rect))
+                self.labels.append(Label(text, rect))
         self.setVisible(bool(self.marks))
         self.update()
 
