@@ -211,7 +211,7 @@ def test_a_corrected_field_closes_its_line_at_once_though_the_focus_stays(shown_
     assert rows.hasFocus() and (rows.geometry(), columns.geometry()) == places
 
 
-def test_what_the_pointer_is_on_moves_only_once_the_pointer_has_left(shown_pipeline: SpecForm) -> None:
+def test_what_the_pointer_is_on_moves_only_once_the_pointer_has_left(shown_pipeline: SpecForm, qtbot: QtBot) -> None:
     rows, columns = shown_pipeline.control("rows"), shown_pipeline.control("columns")
     assert isinstance(rows, QLineEdit)
     rows.setFocus()
@@ -221,13 +221,14 @@ def test_what_the_pointer_is_on_moves_only_once_the_pointer_has_left(shown_pipel
     QApplication.processEvents()
     moved = columns.geometry()
     QCursor.setPos(columns.mapToGlobal(columns.rect().center()))
+    QTest.mouseMove(columns)
+    qtbot.waitUntil(columns.underMouse)
     rows.setText("2")
     QApplication.processEvents()
     assert columns.geometry() == moved and moved.top() > place.top()
     QCursor.setPos(rows.mapToGlobal(rows.rect().center()))
     QTest.mouseMove(rows)
-    QApplication.processEvents()
-    assert columns.geometry() == place
+    qtbot.waitUntil(lambda: columns.geometry() == place)
 
 
 def test_a_value_that_is_longer_than_its_field_shows_its_beginning(qtbot: QtBot) -> None:

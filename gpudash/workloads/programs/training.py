@@ -119,7 +119,7 @@ class _Trainer:
             taken = step_bytes(spec, weights, self._source.outputs) // len(self._devices)
             context.about_to_allocate(taken, str(device))
         if spec.batches == "resident":
-            self._resident = self._all_placed(map(self._source.batch, range(batches_per_epoch(spec))))
+            self._make_resident()
         epochs = Epochs(context)
         context.begin_steps()
         step, began = 0, time.perf_counter()
@@ -191,6 +191,9 @@ class _Trainer:
         else:
             inputs, targets = placed(stage, batch, devices[0], self._context)
         return inputs, targets
+
+    def _make_resident(self) -> None:
+        self._resident = self._all_placed(map(self._source.batch, range(batches_per_epoch(self._spec))))
 
     def _all_placed(self, batches: Iterable[Batch]) -> list[Batch]:
         """Every batch of the training set on the device, announced as one allocation."""
