@@ -250,7 +250,8 @@ def ordered(remedies: Iterable[Remedy], verdict: Verdict) -> tuple[Remedy, ...]:
 
     def rank(remedy: Remedy) -> tuple[bool, ...]:
         is_change = bool(remedy.patch or remedy.command or remedy.flags or remedy.allocator)
-        if is_fragmented:
+        if is_fragmented and remedy.fits:
+            # An edit by hand, too, if the whole run fits with it.
             is_change = is_change or not is_capacity(remedy)
         changes_results = is_fragmented and remedy.changes_training
         return (

@@ -53,7 +53,9 @@ def test_where_memory_is_only_fragmented_what_keeps_the_results_comes_before_wha
     past = replace(batch, fits=None, verified_by="replay")
     freed = Remedy("free what is kept", verified_by="replay")
     card = Remedy("600 MiB for PyTorch", fits=True, verified_by="rerun")
-    assert ordered((batch, setting, card, past, freed), "fragmentation") == (setting, batch, freed, past, card)
+    assert ordered((batch, setting, card, past, freed), "fragmentation") == (setting, batch, past, card, freed)
+    whole = replace(freed, fits=True)
+    assert ordered((card, whole), "fragmentation") == (whole, card)
     assert ordered((batch, setting, card), "real capacity") == (batch, setting, card)
 
 
