@@ -401,6 +401,6 @@ def test_a_program_can_be_watched_from_outside_and_lives_on(watch: Watch) -> Non
         process.send_signal(signal.SIGINT)
         found = document(process)
         assert (process.returncode, found["status"], found["exit_code"]) == (130, "cancelled", None)
-        assert "allocator, steps, losses and stacks cannot" in found["notes"][0]
+        assert "not its allocator, steps, losses and stacks" in found["notes"][0]
         assert program.is_running()
         program.communicate(b"\n")
