@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from gpudash.drawing.ribbons import Allocations
 from gpudash.memory.allocator.trace import WORKSPACE
-from gpudash.memory.explaining.call_sites import GrowthRate, HeldLine, growth_rate
 from gpudash.memory.frames import Frame, site_of
+from gpudash.memory.growth_rate import GrowthRate, HeldLine, growth_rate
 from gpudash.telemetry.explanation import NO_STACK, site_name
 
 MOST_EVENTS = 2_000_000

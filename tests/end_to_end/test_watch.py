@@ -60,6 +60,7 @@ def test_a_leak_is_named_before_memory_is_full_caught_explained_and_fixed(gpudas
         "settings.json",
         "processes.json",
         "steps.json",
+        "shapes.json",
         "explanation.json",
         "report.txt",
         "output.txt",

@@ -6,8 +6,8 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from gpudash.memory.explaining.annotated_source import held_source
-from gpudash.memory.explaining.call_sites import HeldLine
 from gpudash.memory.frames import Frame
+from gpudash.memory.growth_rate import HeldLine
 from gpudash.memory.request_log import Request, RequestLog
 from gpudash.session import Replay
 from gpudash.telemetry.records import RunEnd, RunStarted, StepFinished

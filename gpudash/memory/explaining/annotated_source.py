@@ -13,11 +13,12 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from gpudash.memory.allocator.trace import WORKSPACE
-from gpudash.memory.explaining.call_sites import GROWS_SHARE, HeldLine
+from gpudash.memory.explaining.call_sites import GROWS_SHARE
 from gpudash.memory.explaining.patches import MOST_SOURCE_BYTES, LineChange, kept_lines, line_changes
 from gpudash.memory.explaining.remedies import ordered
 from gpudash.memory.explaining.whole_need import changes_the_run
 from gpudash.memory.frames import Frame, is_library
+from gpudash.memory.growth_rate import HeldLine
 from gpudash.system.foreign_files import LONGEST_LINE, read_regular
 from gpudash.telemetry.explanation import Explanation, Remedy, short
 

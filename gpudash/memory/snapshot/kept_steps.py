@@ -10,7 +10,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from gpudash.memory.explaining.call_sites import SourceLine, growth_rate
+from gpudash.memory.explaining.call_sites import SourceLine
+from gpudash.memory.growth_rate import growth_rate
 from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.leak_edits import Keeper, Place, edit_of_statement, keepers, makers_of
 from gpudash.memory.snapshot.source_edits import SourceFile

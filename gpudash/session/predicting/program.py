@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from gpudash.memory.allocator.trace import Trace
-from gpudash.memory.explaining.call_sites import growth_rate
+from gpudash.memory.growth_rate import growth_rate
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.memory.predicting.estimate import CardEstimate, CardRequest, Estimate, Target, fits, judge, judge_card
 from gpudash.memory.predicting.fit import Peaks, peaks

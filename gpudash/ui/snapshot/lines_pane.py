@@ -10,7 +10,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QWidget
 
 from gpudash.memory.explaining.annotated_source import AnnotatedSource, change_of, read_source, source_files
-from gpudash.memory.explaining.call_sites import HeldLine
+from gpudash.memory.growth_rate import HeldLine
 from gpudash.session.recordings.run_with_change import run_with_change
 from gpudash.telemetry.explanation import Explanation, Remedy
 from gpudash.ui.colours import Palette

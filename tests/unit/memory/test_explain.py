@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import gpudash
 from gpudash.memory.allocator.trace import ACTIVATIONS, CATEGORIES, GRADIENTS, WEIGHTS
-from gpudash.memory.explaining.call_sites import MOST_OWNERS, growing_lines, growth_rate, owners
+from gpudash.memory.explaining.call_sites import MOST_OWNERS, growing_lines, owners
 from gpudash.memory.explaining.explain import explain, parts_of
 from gpudash.memory.explaining.explanation_text import place, report
 from gpudash.memory.explaining.memory_state import (
@@ -21,6 +21,7 @@ from gpudash.memory.explaining.memory_state import (
     other_process,
 )
 from gpudash.memory.frames import PROGRAMS, Frame, is_library, site_of
+from gpudash.memory.growth_rate import growth_rate
 from gpudash.specs import BUILT_IN
 from gpudash.telemetry.explanation import Evidence, explanation_from_json
 from gpudash.units import GIB, MIB

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpudash.memory.explaining.annotated_source import AnnotatedSource, SourceRow, held_source, is_own_file
-from gpudash.memory.explaining.call_sites import HeldLine
+from gpudash.memory.growth_rate import HeldLine
 from gpudash.ui.colours import Palette
 from gpudash.ui.explanation.source_view.source import SourcePanel
 
