@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from gpudash.memory.predicting.architecture import keeps_workspaces
 from gpudash.simulator.device.backend import Backend, register
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
+from gpudash.simulator.operations.operations import TORCH_VERSION
 from gpudash.units import MIB
 from gpudash.workloads.lines.trace import LinesTrace
 from gpudash.workloads.lines.tracing import LineRunner
@@ -64,7 +66,9 @@ def test_workspace_of_both_passes_is_one_block(backend: Backend) -> None:
     trace = run(backend, source)
     assert trace.failure is None
     kernels = [[block.name for block in moment.blocks if block.workspace] for moment in trace.moments]
-    assert kernels[-1] == ["workspace"] and all(names in ([], ["workspace"]) for names in kernels)
+    assert all(names in ([], ["workspace"]) for names in kernels)
+    # torch 2.15 gives workspaces back after each call
+    assert (kernels[-1] == ["workspace"]) is keeps_workspaces(None, TORCH_VERSION)
 
 
 def test_a_tensor_of_the_host_is_told_until_its_name_is_bound_anew(backend: Backend) -> None:
