@@ -10,16 +10,8 @@ from PySide6.QtWidgets import QPushButton
 
 from tests.end_to_end.player import Player, Steps
 
-FILLS = {
-    "width": 16,
-    "depth": 1,
-    "batch": 256,
-    "sequence": 32,
-    "steps": 400,
-    "epochs": 1,
-    "keep_intermediates": True,
-}
-"""A training that keeps 3 MiB of every step: dozens of them from the warning until the card is full."""
+FILLS = {"until": "oom", "step": 4 * 2**20, "rate": 5.0}
+"""Memory pressure that goes by the clock: seconds from the warning until the card is full, however fast the machine."""
 
 ASKS_TOO_MUCH = """
 import torch
@@ -36,6 +28,8 @@ def strip(player: Player) -> Steps:
     window, session, dashboard = player.window, player.session, player.window.workspace.dashboard
     window.resize(1280, 800)
     yield lambda: session.torch_ready and "sim:0" in {device.name for device in session.devices()}
+    dashboard.leave_first_screen()
+    dashboard.panel.workload.setCurrentIndex(dashboard.panel.workload.findData("pressure"))
     dashboard.panel.take_device("sim:0")
     dashboard.panel.change_fields(FILLS)
     window.menus.actions["run.start"].trigger()
